@@ -1,0 +1,2 @@
+//! The command `ascend-alloc`.
+fn main() {}

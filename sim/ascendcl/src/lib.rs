@@ -1,0 +1,1 @@
+//! The device model as a drop-in `libascendcl.so`.

@@ -1,0 +1,184 @@
+//! The contract between the allocator and a device: one method per driver call it needs.
+//!
+//! Everything that touches a device or a clock goes through [`Driver`], so that the allocator can
+//! be read, tested and fuzzed without one. `AclDriver` calls the vendor's library;
+//! `SimDriver` (feature `sim`) the simulator of the package `ascend-sim`.
+//!
+//! A driver never changes what the caller can observe of the current device and context of a
+//! thread: an implementation that must set a device restores what was there.
+
+use core::fmt;
+
+#[cfg(any(feature = "sim", test))]
+mod sim;
+
+#[cfg(any(feature = "sim", test))]
+pub use sim::SimDriver;
+
+/// A device, as the process numbers them (after `ASCEND_RT_VISIBLE_DEVICES`).
+pub type DeviceId = u32;
+
+/// A stream, by its raw handle. Zero is the default stream of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream(pub u64);
+
+/// An event, by its raw handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event(pub u64);
+
+/// A physical chunk, by its raw handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PhysicalHandle(pub u64);
+
+/// The size of the pages behind a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum PageKind {
+    /// The usual pages: a granule of 2 MiB on all parts seen so far.
+    #[default]
+    Huge,
+    /// Pages of 1 GiB, on parts that have them.
+    Huge1G,
+}
+
+/// Memory of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Free for new physical memory.
+    pub free: u64,
+    /// All there is.
+    pub total: u64,
+}
+
+/// ACL's code for "out of memory, out of address space, or size too large".
+pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
+/// ACL's code for "this chip, driver or symbol does not support it".
+pub const CODE_NOT_SUPPORTED: i32 = 207_000;
+
+/// A driver call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverError {
+    /// The call, by its ACL name.
+    pub call: &'static str,
+    /// Its arguments as text.
+    pub arguments: String,
+    /// The code the driver answered; [`CODE_NOT_SUPPORTED`] for a missing symbol.
+    pub code: i32,
+    /// The code's name.
+    pub name: &'static str,
+    /// What the driver itself says about it (`aclGetRecentErrMsg`), if anything.
+    pub message: Option<String>,
+    /// The symbol that the loaded library lacks, if that is the reason.
+    pub missing_symbol: Option<&'static str>,
+}
+
+impl DriverError {
+    /// Whether the driver said that memory or address space is used up.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == CODE_OUT_OF_MEMORY
+    }
+
+    /// Whether the call does not exist here, so that the caller must do without it.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.missing_symbol.is_some() || self.code == CODE_NOT_SUPPORTED
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(symbol) = self.missing_symbol {
+            return write!(f, "{}({}): the loaded library has no symbol {symbol}", self.call, self.arguments);
+        }
+        write!(f, "{}({}) answered {} ({})", self.call, self.arguments, self.code, self.name)?;
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for DriverError {}
+
+/// The result of a driver call.
+pub type DriverResult<T> = core::result::Result<T, DriverError>;
+
+/// The driver calls the allocator needs; all sizes and addresses in bytes.
+///
+/// Every method may be called from any thread. None waits for work on a stream unless its name
+/// says so (`synchronize_*`). The allocator never holds a lock while it calls one.
+pub trait Driver: Send + Sync {
+    /// Nanoseconds since an arbitrary start; never decreases. Virtual under simulation.
+    fn now(&self) -> u64;
+
+    /// How many devices this process sees.
+    fn device_count(&self) -> DriverResult<u32>;
+
+    /// Physical memory of the device.
+    fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo>;
+
+    /// The granule of the page kind: handle sizes and map addresses are multiples of it.
+    fn granularity(&self, device: DeviceId, pages: PageKind) -> DriverResult<u64>;
+
+    /// Bytes an engine may read past the end of a block, so that each block needs them as slack:
+    /// 32 on most parts, 0 on Ascend950.
+    fn tail_pad(&self, device: DeviceId) -> DriverResult<u64>;
+
+    /// Whether `set_access` for the owner can name the right device: it takes the driver's own
+    /// device number, so this is false where visible devices are renumbered.
+    fn owner_access_is_addressable(&self, device: DeviceId) -> bool;
+
+    /// `aclrtReserveMemAddress`: an address range for `device`.
+    fn reserve(&self, device: DeviceId, bytes: u64) -> DriverResult<u64>;
+
+    /// `aclrtReleaseMemAddress`: gives a range from [`reserve`](Self::reserve) back; nothing may be mapped in it.
+    fn release(&self, device: DeviceId, address: u64) -> DriverResult<()>;
+
+    /// `aclrtMallocPhysical`: a chunk of physical memory.
+    fn malloc_physical(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<PhysicalHandle>;
+
+    /// `aclrtFreePhysical`: drops the owner's reference of a chunk.
+    fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()>;
+
+    /// `aclrtMapMem`: puts the whole chunk of `bytes` at `address`.
+    fn map(&self, device: DeviceId, address: u64, bytes: u64, handle: PhysicalHandle) -> DriverResult<()>;
+
+    /// `aclrtUnmapMem`: removes the mapping that starts at `address`. Does not wait for work.
+    fn unmap(&self, device: DeviceId, address: u64) -> DriverResult<()>;
+
+    /// `aclrtMemSetAccess`: read and write access for `peer` to exactly one mapping.
+    fn set_access(&self, device: DeviceId, address: u64, bytes: u64, peer: DeviceId) -> DriverResult<()>;
+
+    /// `aclrtMallocAlign32`: a block that cannot move or shrink.
+    fn malloc(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<u64>;
+
+    /// `aclrtFree`: gives back a block from [`malloc`](Self::malloc). Does not wait for work.
+    fn free(&self, device: DeviceId, address: u64) -> DriverResult<()>;
+
+    /// A new event on `device` that can be recorded again and waited on by streams.
+    fn create_event(&self, device: DeviceId) -> DriverResult<Event>;
+
+    /// `aclrtDestroyEvent`.
+    fn destroy_event(&self, device: DeviceId, event: Event) -> DriverResult<()>;
+
+    /// `aclrtRecordEvent`: the event completes when the work now in `stream` has.
+    fn record_event(&self, device: DeviceId, event: Event, stream: Stream) -> DriverResult<()>;
+
+    /// `aclrtQueryEventStatus`: whether the last record has completed.
+    fn query_event(&self, device: DeviceId, event: Event) -> DriverResult<bool>;
+
+    /// `aclrtSynchronizeEvent`: the host waits for the last record.
+    fn synchronize_event(&self, device: DeviceId, event: Event) -> DriverResult<()>;
+
+    /// `aclrtStreamWaitEvent`: later work in `stream` waits for the event; the host does not.
+    fn stream_wait_event(&self, device: DeviceId, stream: Stream, event: Event) -> DriverResult<()>;
+
+    /// `aclrtSynchronizeStream`: the host waits for one stream.
+    fn synchronize_stream(&self, device: DeviceId, stream: Stream) -> DriverResult<()>;
+
+    /// `aclrtSynchronizeDevice`: the host waits for the whole device.
+    fn synchronize_device(&self, device: DeviceId) -> DriverResult<()>;
+
+    /// Whether the stream is being captured into a graph; false where the call is missing.
+    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool>;
+}

@@ -1,0 +1,2 @@
+//! Regenerates the checked-in bindings and headers, or compares them.
+fn main() {}
