@@ -1,0 +1,193 @@
+//! The typed settings: one public field per key, in bytes where it is a size.
+
+use crate::driver::PageKind;
+
+/// Bytes of one MiB.
+pub(super) const MIB: u64 = 1 << 20;
+
+/// How many size intervals `roundup_power2_divisions` tells apart.
+pub const ROUNDUP_INTERVALS: usize = 16;
+
+/// When a chunk's owner is granted access by a driver call of its own (`aclrtMemSetAccess`).
+///
+/// Mapping alone gives the owner access on all parts seen so far; the call names a device by the
+/// driver's own number, so it can hit another device where visible devices are renumbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SetAccess {
+    /// On while the process sees the devices under their own numbers, off otherwise, and off after
+    /// the driver once answered that it has no such call.
+    #[default]
+    Auto,
+    /// Always; a failing call fails the allocation.
+    On,
+    /// Never for the owner. Peers are granted access in any case.
+    Off,
+}
+
+/// The settings of an allocator.
+///
+/// The fields may be set directly; [`Config::validate`] then checks what text would have been
+/// checked for, and building an allocator calls it. Text comes in through [`Config::parse`],
+/// [`Config::from_env`] and [`Config::from_sources`].
+///
+/// Two configurations are equal when all settings are equal; where a setting came from
+/// ([`Config::source_of`]) and the [`Config::warnings`] do not count.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `expandable_segments`: segments grow and shrink by chunks (true), or each is one fixed
+    /// block of the driver (false).
+    pub expandable_segments: bool,
+    /// `max_split_size_mb`, in bytes: fixed blocks of this size and more are never split. `None`
+    /// sets no limit.
+    pub max_split_size: Option<u64>,
+    /// `max_non_split_rounding_mb`, in bytes: by how much a fixed block that is never split may
+    /// exceed the request it serves. `None` means [`large_segment_size`](Self::large_segment_size).
+    pub max_non_split_rounding: Option<u64>,
+    /// `garbage_collection_threshold`: the share of the limit above which idle fixed blocks are
+    /// given back before the driver is asked for more; greater than 0 and less than 1. `None`: off.
+    pub garbage_collection_threshold: Option<f64>,
+    /// `roundup_power2_divisions`: into how many equal steps the sizes between two powers of two
+    /// are divided, per interval; 0 or 1 leaves sizes alone. Entry `i` counts for sizes from
+    /// `1 MiB << i` up to twice that; the first also for all below, the last for all above.
+    pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
+    /// `large_segment_size_mb`, in bytes: the fixed block fetched for requests of more than 1 MiB
+    /// and less than 10 MiB.
+    pub large_segment_size: u64,
+    /// `base_addr_aligned_kb`, in bytes: alignment of the blocks of 2 MiB and more in growable
+    /// segments; 0 leaves the usual 512.
+    pub base_addr_aligned: u64,
+    /// `page_size`: the pages behind large requests.
+    pub page_size: PageKind,
+    /// `multi_stream_lazy_reclaim`: stored only; reclaiming is always lazy.
+    pub multi_stream_lazy_reclaim: bool,
+    /// `per_process_memory_fraction`: the share of a device's memory this allocator may hold;
+    /// greater than 0, at most 1.
+    pub per_process_memory_fraction: f64,
+    /// `release_lock_on_npumalloc`: stored only; no driver call ever runs under a lock.
+    pub release_lock_on_npumalloc: bool,
+    /// `throw_on_npumalloc_oom`: stored only; a request over the limit never reaches the driver.
+    pub throw_on_npumalloc_oom: bool,
+    /// `pin_memory_expandable_segments`: for page-locked memory.
+    pub pin_memory_expandable_segments: bool,
+    /// `pinned_mem_register`: for page-locked memory.
+    pub pinned_mem_register: bool,
+    /// `pinned_use_background_threads`: for page-locked memory.
+    pub pinned_use_background_threads: bool,
+    /// `pinned_reserve_segment_size_mb`, in bytes: for page-locked memory; 0 is none.
+    pub pinned_reserve_segment_size: u64,
+    /// `pinned_max_round_threshold_mb`, in bytes: for page-locked memory. `None` sets no limit.
+    pub pinned_max_round_threshold: Option<u64>,
+    /// `pinned_max_cached_size_mb`, in bytes: for page-locked memory. `None` sets no limit.
+    pub pinned_max_cached_size: Option<u64>,
+
+    /// `headroom`: by which fraction physical memory may exceed the highest live bytes seen so far
+    /// before idle chunks are moved instead of asking the device for new ones; 0 to 1.
+    pub headroom: f64,
+    /// `front_cache`: blocks of sizes seen before are kept at hand without the device's lock.
+    pub front_cache: bool,
+    /// `handle_cache_mb`, in bytes: how much physical memory may be kept without an address, ready
+    /// to be mapped again; 0 gives it back at once.
+    pub handle_cache: u64,
+    /// `reservation_gb`, in bytes: size of one address reservation; 0 chooses by the device.
+    pub reservation: u64,
+    /// `set_access`: when the owner of a chunk is granted access by a call of its own.
+    pub set_access: SetAccess,
+    /// `check_level`: how often the heap is checked; 0 never, 3 after every operation.
+    pub check_level: u8,
+    /// `stream_order`: memory waits for the streams that used it. False is unsafe with more than
+    /// one stream; it exists for tests that show what breaks.
+    pub stream_order: bool,
+    /// `decay_ms`, in milliseconds: memory idle for longer goes back to the device; 0 keeps it.
+    pub decay_ms: u64,
+    /// `epoch_frees`: how many frees of a stream one recorded event covers; at least 64.
+    pub epoch_frees: u32,
+
+    /// What was accepted but will not do what its author may expect.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            expandable_segments: true,
+            max_split_size: None,
+            max_non_split_rounding: None,
+            garbage_collection_threshold: None,
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            large_segment_size: 20 * MIB,
+            base_addr_aligned: 0,
+            page_size: PageKind::Huge,
+            multi_stream_lazy_reclaim: true,
+            per_process_memory_fraction: 1.0,
+            release_lock_on_npumalloc: true,
+            throw_on_npumalloc_oom: true,
+            pin_memory_expandable_segments: false,
+            pinned_mem_register: false,
+            pinned_use_background_threads: false,
+            pinned_reserve_segment_size: 0,
+            pinned_max_round_threshold: None,
+            pinned_max_cached_size: None,
+            headroom: 0.02,
+            front_cache: true,
+            handle_cache: 0,
+            reservation: 0,
+            set_access: SetAccess::Auto,
+            check_level: 0,
+            stream_order: true,
+            decay_ms: 0,
+            epoch_frees: 128,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.expandable_segments == other.expandable_segments
+            && self.max_split_size == other.max_split_size
+            && self.max_non_split_rounding == other.max_non_split_rounding
+            && self.garbage_collection_threshold == other.garbage_collection_threshold
+            && self.roundup_power2_divisions == other.roundup_power2_divisions
+            && self.large_segment_size == other.large_segment_size
+            && self.base_addr_aligned == other.base_addr_aligned
+            && self.page_size == other.page_size
+            && self.multi_stream_lazy_reclaim == other.multi_stream_lazy_reclaim
+            && self.per_process_memory_fraction == other.per_process_memory_fraction
+            && self.release_lock_on_npumalloc == other.release_lock_on_npumalloc
+            && self.throw_on_npumalloc_oom == other.throw_on_npumalloc_oom
+            && self.pin_memory_expandable_segments == other.pin_memory_expandable_segments
+            && self.pinned_mem_register == other.pinned_mem_register
+            && self.pinned_use_background_threads == other.pinned_use_background_threads
+            && self.pinned_reserve_segment_size == other.pinned_reserve_segment_size
+            && self.pinned_max_round_threshold == other.pinned_max_round_threshold
+            && self.pinned_max_cached_size == other.pinned_max_cached_size
+            && self.headroom == other.headroom
+            && self.front_cache == other.front_cache
+            && self.handle_cache == other.handle_cache
+            && self.reservation == other.reservation
+            && self.set_access == other.set_access
+            && self.check_level == other.check_level
+            && self.stream_order == other.stream_order
+            && self.decay_ms == other.decay_ms
+            && self.epoch_frees == other.epoch_frees
+    }
+}
+
+impl Config {
+    /// What was accepted but may not do what its author expects, one sentence each; empty when
+    /// there is nothing to say.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Into how many equal steps sizes like `size` (bytes) are divided between two powers of two;
+    /// 0 or 1: not at all.
+    #[must_use]
+    pub fn roundup_divisions_for(&self, size: u64) -> u64 {
+        let first = MIB.ilog2();
+        let interval = size.max(MIB).ilog2() - first;
+        let interval = (interval as usize).min(ROUNDUP_INTERVALS - 1);
+        self.roundup_power2_divisions[interval]
+    }
+}
