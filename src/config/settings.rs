@@ -26,7 +26,8 @@ pub enum SetAccess {
 
 /// The settings of an allocator.
 ///
-/// The fields may be set directly; [`Config::validate`] then checks what text would have been
+/// The fields may be set directly, as in `Config { headroom: 0.05, ..Config::default() }`;
+/// [`Config::validate`] then checks what text would have been
 /// checked for, and building an allocator calls it. Text comes in through [`Config::parse`],
 /// [`Config::from_env`] and [`Config::from_sources`].
 ///
@@ -102,8 +103,28 @@ pub struct Config {
     /// `epoch_frees`: how many frees of a stream one recorded event covers; at least 64.
     pub epoch_frees: u32,
 
-    /// What was accepted but will not do what its author may expect.
-    pub(super) warnings: Vec<String>,
+    /// Where the settings came from; nothing to set. It is a public field only so that
+    /// `Config { headroom: 0.05, ..Config::default() }` can be written.
+    pub provenance: Provenance,
+}
+
+/// Where the settings of a [`Config`] came from that were given as text: see
+/// [`Config::source_of`] and [`Config::warnings`].
+#[derive(Clone, Debug, Default)]
+pub struct Provenance {
+    pub(super) origins: Vec<Origin>,
+    /// Which settings of a text gave way to those of another.
+    pub(super) ignored: Vec<String>,
+}
+
+/// A setting that came as text.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub key: &'static str,
+    /// The value as [`Config::effective`] shows it: when the field no longer has it, the field was
+    /// set in code since.
+    pub value: String,
+    pub source: &'static str,
 }
 
 impl Default for Config {
@@ -136,7 +157,7 @@ impl Default for Config {
             stream_order: true,
             decay_ms: 0,
             epoch_frees: 128,
-            warnings: Vec::new(),
+            provenance: Provenance::default(),
         }
     }
 }
@@ -174,13 +195,6 @@ impl PartialEq for Config {
 }
 
 impl Config {
-    /// What was accepted but may not do what its author expects, one sentence each; empty when
-    /// there is nothing to say.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
     /// Into how many equal steps sizes like `size` (bytes) are divided between two powers of two;
     /// 0 or 1: not at all.
     #[must_use]

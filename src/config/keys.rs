@@ -1,0 +1,371 @@
+//! The table of keys: the one place that knows their names, values, sources and effects.
+//!
+//! Parsing, checking, showing and the documentation all read this table.
+
+use super::settings::{Config, MIB};
+use super::slot::{Slot, field};
+
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+
+/// The variable that takes our own keys too; read first.
+pub const OWN_VARIABLE: &str = "ASCEND_ALLOC_CONF";
+
+/// The environment variables that are read, the first to win first.
+pub const VARIABLES: [&str; 3] = [OWN_VARIABLE, "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+/// A key of a configuration text.
+pub struct Key {
+    /// The name in a text.
+    pub name: &'static str,
+    /// What it does here, in one or two sentences.
+    pub effect: &'static str,
+    pub(super) slot: Slot,
+    pub(super) family: Family,
+    pub(super) reach: Reach,
+}
+
+/// A key of another allocator's grammar that is refused here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedKey {
+    /// The name in a text.
+    pub name: &'static str,
+    /// Why it is refused.
+    pub reason: &'static str,
+}
+
+/// Whose grammar a key belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// torch_npu's: accepted from every source.
+    TorchNpu,
+    /// torch_npu's, but an old name of another key.
+    OldName(&'static str),
+    /// Ours: refused in PyTorch's variables.
+    Own,
+}
+
+/// Which part of the allocator looks at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Everything,
+    /// Only segments that grow.
+    Growable,
+    /// Only segments that are one fixed block.
+    Fixed,
+    /// Nothing: what True asks for is always done.
+    AlwaysOn,
+    /// Nothing yet: page-locked memory is a part of its own.
+    Stored,
+}
+
+impl Key {
+    /// The kind of value, in words.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.slot.kind()
+    }
+
+    /// The values accepted, in words.
+    #[must_use]
+    pub fn accepted(&self) -> String {
+        self.slot.accepted()
+    }
+
+    /// What holds when the key is not set.
+    #[must_use]
+    pub fn default(&self) -> String {
+        match self.family {
+            Family::OldName(of) => format!("see {of}"),
+            Family::TorchNpu | Family::Own => self.slot.show(&Config::default()),
+        }
+    }
+
+    /// The environment variables it is read from, the first to win first.
+    #[must_use]
+    pub fn variables(&self) -> &'static [&'static str] {
+        match self.family {
+            Family::Own => &VARIABLES[..1],
+            Family::TorchNpu | Family::OldName(_) => &VARIABLES,
+        }
+    }
+
+    /// The key under which the setting is known: the name, unless that is an old one.
+    pub(super) fn setting(&self) -> &'static str {
+        match self.family {
+            Family::OldName(of) => of,
+            Family::TorchNpu | Family::Own => self.name,
+        }
+    }
+}
+
+/// The key of that name.
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+const fn torch_npu(name: &'static str, slot: Slot, reach: Reach, effect: &'static str) -> Key {
+    Key { name, effect, slot, family: Family::TorchNpu, reach }
+}
+
+const fn own(name: &'static str, slot: Slot, reach: Reach, effect: &'static str) -> Key {
+    Key { name, effect, slot, family: Family::Own, reach }
+}
+
+/// The largest number of units of `unit` bytes that a size can hold.
+const fn most(unit: u64) -> u64 {
+    u64::MAX / unit
+}
+
+const PINNED_LATER: &str = "Stored for page-locked host memory, which this version does not manage; without \
+                            effect until then, with a warning.";
+
+/// All keys that are accepted.
+pub(super) static KEYS: [Key; 28] = [
+    torch_npu(
+        "expandable_segments",
+        Slot::Flag(field!(expandable_segments)),
+        Reach::Everything,
+        "True: segments grow and shrink by chunks of physical memory, and fixed blocks serve only where the \
+         device cannot do that. False: every segment is one fixed block. Counts for segments made from then \
+         on; torch_npu's default is False.",
+    ),
+    torch_npu(
+        "max_split_size_mb",
+        Slot::OptionalSize {
+            unit: MIB,
+            range: (11, most(MIB)),
+            none: "unlimited",
+            field: field!(max_split_size),
+        },
+        Reach::Fixed,
+        "Fixed blocks of this size and more are never split. At least large_segment_size_mb; refused together \
+         with expandable_segments:True.",
+    ),
+    torch_npu(
+        "max_non_split_rounding_mb",
+        Slot::OptionalSize {
+            unit: MIB,
+            range: (11, most(MIB)),
+            none: "as large_segment_size_mb",
+            field: field!(max_non_split_rounding),
+        },
+        Reach::Fixed,
+        "By how much a fixed block that is never split may exceed the request it serves. At least \
+         large_segment_size_mb.",
+    ),
+    torch_npu(
+        "garbage_collection_threshold",
+        Slot::OptionalFraction { none: "off", field: field!(garbage_collection_threshold) },
+        Reach::Fixed,
+        "Above this share of the limit (of the device's memory where no limit is set) idle fixed blocks are \
+         given back, longest idle first, before the driver is asked for more. Refused together with \
+         expandable_segments:True.",
+    ),
+    torch_npu(
+        "roundup_power2_divisions",
+        Slot::Roundup(field!(roundup_power2_divisions)),
+        Reach::Everything,
+        "Sizes are rounded up to one of this many equal steps between two powers of two; 0 and 1 leave them \
+         alone. In a list the number after a size S counts from S MiB to less than twice that, the first also \
+         for everything below, the one after `>` for everything above.",
+    ),
+    torch_npu(
+        "large_segment_size_mb",
+        Slot::Size { unit: MIB, range: (11, most(MIB)), field: field!(large_segment_size) },
+        Reach::Fixed,
+        "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB. Growable \
+         segments grow by what a request lacks, whatever the value.",
+    ),
+    Key {
+        name: "segment_size_mb",
+        slot: Slot::Size { unit: MIB, range: (20, 512), field: field!(large_segment_size) },
+        family: Family::OldName("large_segment_size_mb"),
+        reach: Reach::Fixed,
+        effect: "Old name of large_segment_size_mb; refused together with it in one text.",
+    },
+    torch_npu(
+        "base_addr_aligned_kb",
+        Slot::Alignment { unit: KIB, most: 16 * KIB, field: field!(base_addr_aligned) },
+        Reach::Growable,
+        "Alignment of blocks of 2 MiB and more in growable segments; 0 is the 512 bytes of all blocks. \
+         torch_npu's default is 16, which leaves small gaps.",
+    ),
+    torch_npu(
+        "page_size",
+        Slot::Pages(field!(page_size)),
+        Reach::Everything,
+        "1g: requests of more than 1 MiB get pages of 1 GiB, on devices that have them; \
+         large_segment_size_mb then has no effect. Otherwise the device's usual pages, called huge.",
+    ),
+    torch_npu(
+        "multi_stream_lazy_reclaim",
+        Slot::Flag(field!(multi_stream_lazy_reclaim)),
+        Reach::AlwaysOn,
+        "Always on here: events are only queried when memory is wanted back. Stored and shown; False changes \
+         nothing and gives a warning.",
+    ),
+    torch_npu(
+        "per_process_memory_fraction",
+        Slot::Fraction { zero: false, field: field!(per_process_memory_fraction) },
+        Reach::Everything,
+        "The share of each device's memory that this allocator may hold. 0 is refused, because nothing could \
+         be allocated.",
+    ),
+    torch_npu(
+        "release_lock_on_npumalloc",
+        Slot::Flag(field!(release_lock_on_npumalloc)),
+        Reach::AlwaysOn,
+        "Always on here: no driver call runs under a lock. Stored and shown; False changes nothing and gives \
+         a warning.",
+    ),
+    torch_npu(
+        "throw_on_npumalloc_oom",
+        Slot::Flag(field!(throw_on_npumalloc_oom)),
+        Reach::AlwaysOn,
+        "Always on here: a request that exceeds the limit is an error before the driver is asked. Stored and \
+         shown; False changes nothing and gives a warning.",
+    ),
+    torch_npu(
+        "pin_memory_expandable_segments",
+        Slot::Flag(field!(pin_memory_expandable_segments)),
+        Reach::Stored,
+        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
+         with a warning. Refused together with pinned_mem_register:True.",
+    ),
+    torch_npu(
+        "pinned_mem_register",
+        Slot::Flag(field!(pinned_mem_register)),
+        Reach::Stored,
+        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
+         with a warning. Refused together with pin_memory_expandable_segments:True.",
+    ),
+    torch_npu(
+        "pinned_use_background_threads",
+        Slot::Flag(field!(pinned_use_background_threads)),
+        Reach::Stored,
+        PINNED_LATER,
+    ),
+    torch_npu(
+        "pinned_reserve_segment_size_mb",
+        Slot::Size { unit: MIB, range: (0, most(MIB)), field: field!(pinned_reserve_segment_size) },
+        Reach::Stored,
+        PINNED_LATER,
+    ),
+    torch_npu(
+        "pinned_max_round_threshold_mb",
+        Slot::OptionalSize {
+            unit: MIB,
+            range: (0, most(MIB)),
+            none: "unlimited",
+            field: field!(pinned_max_round_threshold),
+        },
+        Reach::Stored,
+        PINNED_LATER,
+    ),
+    torch_npu(
+        "pinned_max_cached_size_mb",
+        Slot::OptionalSize {
+            unit: MIB,
+            range: (0, most(MIB)),
+            none: "unlimited",
+            field: field!(pinned_max_cached_size),
+        },
+        Reach::Stored,
+        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
+         with a warning, and with another where it is less than pinned_max_round_threshold_mb.",
+    ),
+    own(
+        "headroom",
+        Slot::Fraction { zero: true, field: field!(headroom) },
+        Reach::Growable,
+        "By which fraction physical memory may exceed the highest live bytes seen so far before idle chunks \
+         are moved instead of asking the device for new ones.",
+    ),
+    own(
+        "front_cache",
+        Slot::Flag(field!(front_cache)),
+        Reach::Everything,
+        "True: freed blocks of common sizes are kept at hand so that the next request of that size on that \
+         stream takes no device-wide lock.",
+    ),
+    own(
+        "handle_cache_mb",
+        Slot::Size { unit: MIB, range: (0, most(MIB)), field: field!(handle_cache) },
+        Reach::Growable,
+        "How much physical memory may be kept without an address, ready to be mapped again. 0 gives it back \
+         to the device at once.",
+    ),
+    own(
+        "reservation_gb",
+        Slot::Size { unit: GIB, range: (0, most(GIB)), field: field!(reservation) },
+        Reach::Growable,
+        "Size of one address reservation. 0 chooses by the device's memory.",
+    ),
+    own(
+        "set_access",
+        Slot::Access(field!(set_access)),
+        Reach::Growable,
+        "Whether a chunk's owner is granted access by a call of its own at the chunk's first map. auto: yes, \
+         unless visible devices are renumbered or the driver has no such call.",
+    ),
+    own(
+        "check_level",
+        Slot::Level { most: 3, field: field!(check_level) },
+        Reach::Everything,
+        "How often the heap is checked: 0 never, 3 after every operation. For debugging; slow.",
+    ),
+    own(
+        "stream_order",
+        Slot::Flag(field!(stream_order)),
+        Reach::Everything,
+        "False: memory is reused without regard to the streams that used it. Unsafe with more than one \
+         stream; for tests that show what breaks.",
+    ),
+    own(
+        "decay_ms",
+        Slot::Size { unit: 1, range: (0, u64::MAX), field: field!(decay_ms) },
+        Reach::Everything,
+        "Memory idle for longer than this many milliseconds goes back to the device. 0 keeps it.",
+    ),
+    own(
+        "epoch_frees",
+        Slot::Count { least: 64, field: field!(epoch_frees) },
+        Reach::Everything,
+        "How many frees of one stream one recorded event covers.",
+    ),
+];
+
+const fn refused(name: &'static str, reason: &'static str) -> RefusedKey {
+    RefusedKey { name, reason }
+}
+
+/// Keys of PyTorch's grammar for other devices, refused by torch_npu too.
+pub(super) static REFUSED: [RefusedKey; 11] = [
+    refused("backend", "there is one allocator here, so there is nothing to choose"),
+    refused("release_lock_on_cudamalloc", "it is CUDA's; no driver call runs under a lock here"),
+    refused("release_lock_on_hipmalloc", "it is ROCm's; no driver call runs under a lock here"),
+    refused(
+        "throw_on_cudamalloc_oom",
+        "it is CUDA's; a request over the limit never reaches the driver here",
+    ),
+    refused(
+        "expandable_segments_reserve",
+        "it is CUDA's; reservation_gb sets the size of a reservation here",
+    ),
+    refused("expandable_segments_reserve_by_class", "it is CUDA's; there are no classes of streams here"),
+    refused(
+        "graph_capture_record_stream_reuse",
+        "it is CUDA's; what a captured graph may reuse is not a setting here",
+    ),
+    refused(
+        "pinned_use_cuda_host_register",
+        "it is CUDA's; pinned_mem_register is the key for Ascend devices",
+    ),
+    refused(
+        "pinned_use_hip_host_register",
+        "it is ROCm's; pinned_mem_register is the key for Ascend devices",
+    ),
+    refused("pinned_num_register_threads", "it is CUDA's; registering is one call on Ascend devices"),
+    refused("pinned_free_catch_all", "it is CUDA's; errors of driver calls are not hidden here"),
+];
