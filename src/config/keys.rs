@@ -112,10 +112,16 @@ const fn own(name: &'static str, slot: Slot, reach: Reach, effect: &'static str)
     Key { name, effect, slot, family: Family::Own, reach }
 }
 
-/// The largest number of units of `unit` bytes that a size can hold.
+/// The largest size in units of `unit` bytes: 1 EiB, so that sums of sizes cannot overflow.
 const fn most(unit: u64) -> u64 {
-    u64::MAX / unit
+    (1 << 60) / unit
 }
+
+/// In GiB: all the address space that reservations share.
+const MOST_RESERVED: u64 = 8 << 10;
+
+/// In milliseconds, about 30 years: its nanoseconds still fit in 64 bits.
+const MOST_DECAY: u64 = 1_000_000_000_000;
 
 const PINNED_LATER: &str = "Stored for page-locked host memory, which this version does not manage; without \
                             effect until then, with a warning.";
@@ -298,7 +304,7 @@ pub(super) static KEYS: [Key; 28] = [
     ),
     own(
         "reservation_gb",
-        Slot::Size { unit: GIB, range: (0, most(GIB)), field: field!(reservation) },
+        Slot::Size { unit: GIB, range: (0, MOST_RESERVED), field: field!(reservation) },
         Reach::Growable,
         "Size of one address reservation. 0 chooses by the device's memory.",
     ),
@@ -324,13 +330,13 @@ pub(super) static KEYS: [Key; 28] = [
     ),
     own(
         "decay_ms",
-        Slot::Size { unit: 1, range: (0, u64::MAX), field: field!(decay_ms) },
+        Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ms) },
         Reach::Everything,
         "Memory idle for longer than this many milliseconds goes back to the device. 0 keeps it.",
     ),
     own(
         "epoch_frees",
-        Slot::Count { least: 64, field: field!(epoch_frees) },
+        Slot::Count { least: 64, most: 1 << 20, field: field!(epoch_frees) },
         Reach::Everything,
         "How many frees of one stream one recorded event covers.",
     ),

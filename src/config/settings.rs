@@ -89,7 +89,8 @@ pub struct Config {
     /// `handle_cache_mb`, in bytes: how much physical memory may be kept without an address, ready
     /// to be mapped again; 0 gives it back at once.
     pub handle_cache: u64,
-    /// `reservation_gb`, in bytes: size of one address reservation; 0 chooses by the device.
+    /// `reservation_gb`, in bytes: size of one address reservation, at most 8 TiB; 0 chooses by the
+    /// device.
     pub reservation: u64,
     /// `set_access`: when the owner of a chunk is granted access by a call of its own.
     pub set_access: SetAccess,
@@ -98,9 +99,10 @@ pub struct Config {
     /// `stream_order`: memory waits for the streams that used it. False is unsafe with more than
     /// one stream; it exists for tests that show what breaks.
     pub stream_order: bool,
-    /// `decay_ms`, in milliseconds: memory idle for longer goes back to the device; 0 keeps it.
+    /// `decay_ms`, in milliseconds: memory idle for longer goes back to the device; 0 keeps it. At
+    /// most 10^12.
     pub decay_ms: u64,
-    /// `epoch_frees`: how many frees of a stream one recorded event covers; at least 64.
+    /// `epoch_frees`: how many frees of a stream one recorded event covers; 64 to 1 048 576.
     pub epoch_frees: u32,
 
     /// Where the settings came from; nothing to set. It is a public field only so that

@@ -50,6 +50,7 @@ pub(super) enum Slot {
     },
     Count {
         least: u32,
+        most: u32,
         field: Field<u32>,
     },
     /// `zero`: whether 0 is accepted. 1 always is.
@@ -89,16 +90,14 @@ impl Slot {
     pub fn accepted(&self) -> String {
         match self {
             Self::Flag(_) => "True or False".into(),
-            Self::Size { range, unit, .. } | Self::OptionalSize { range, unit, .. } => match range {
-                (0, most) if *most >= u64::MAX / unit => "a whole number".into(),
-                (least, most) if *most >= u64::MAX / unit => format!("a whole number from {least}"),
-                (least, most) => format!("a whole number from {least} to {most}"),
-            },
+            Self::Size { range: (least, most), .. } | Self::OptionalSize { range: (least, most), .. } => {
+                format!("a whole number from {least} to {most}")
+            }
             Self::Alignment { unit, most, .. } => {
                 format!("0 or a power of two up to {}", most / unit)
             }
             Self::Level { most, .. } => format!("a whole number from 0 to {most}"),
-            Self::Count { least, .. } => format!("a whole number from {least}"),
+            Self::Count { least, most, .. } => format!("a whole number from {least} to {most}"),
             Self::Fraction { zero: true, .. } => "a number from 0 to 1".into(),
             Self::Fraction { zero: false, .. } => "a number greater than 0 and at most 1".into(),
             Self::OptionalFraction { .. } => "a number greater than 0 and less than 1".into(),
@@ -137,9 +136,9 @@ impl Slot {
                 let level = size(word, 1, (0, u64::from(*most)))?;
                 *(field.get_mut)(config) = level.try_into().unwrap_or(*most);
             }
-            Self::Count { least, field } => {
-                let count = size(word, 1, (u64::from(*least), u64::from(u32::MAX)))?;
-                *(field.get_mut)(config) = count.try_into().unwrap_or(u32::MAX);
+            Self::Count { least, most, field } => {
+                let count = size(word, 1, (u64::from(*least), u64::from(*most)))?;
+                *(field.get_mut)(config) = count.try_into().unwrap_or(*most);
             }
             Self::Fraction { zero, field } => {
                 let fraction = number(word)?;
