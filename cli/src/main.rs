@@ -1,2 +1,7 @@
 //! The command `ascend-alloc`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ascend_alloc_cli::command::main()
+}

@@ -1,0 +1,20 @@
+//! The parts of the command `ascend-alloc`.
+//!
+//! ```text
+//!  command ─► figures ─┬─► replay ─► rig ─► meter        trace: reads files
+//!     │                ├─► timing ─► rig                 verify: blocks keep their bytes
+//!     └─► table        └─► search ─► replay              report: the figures, as JSON
+//! ```
+
+pub mod command;
+pub mod figures;
+pub mod meter;
+pub mod replay;
+pub mod report;
+pub mod rig;
+pub mod search;
+pub mod table;
+pub mod timing;
+pub mod trace;
+pub mod units;
+pub mod verify;

@@ -1,0 +1,185 @@
+//! One allocator on one simulated device, and the program's own way to that device.
+//!
+//! ```text
+//!   replay ──► DeviceAllocator ──► Metered (counts or times) ──► SimDriver ─┐
+//!      │                                                                    ├─► Sim
+//!      └── tasks, waits, ticks, bytes: the program's work ──────────────────┘
+//! ```
+//!
+//! Nothing of a trace reaches the configuration of the allocator: the rig is built before the first
+//! event, from the options of the command alone.
+
+use std::sync::Arc;
+
+use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
+use ascend_alloc::{Config, DeviceAllocator};
+use ascend_sim::exec::{Access, Task};
+use ascend_sim::{BackingMode, Sim, SimConfig};
+
+use crate::meter::{Metered, Probe};
+use crate::verify::{Bytes, Work};
+
+/// The device that replays use.
+pub const DEVICE: DeviceId = 0;
+
+/// What a rig is built from.
+#[derive(Clone, Debug)]
+pub struct RigOptions {
+    /// Memory of the device, bytes.
+    pub memory: u64,
+    /// Configuration of the allocator.
+    pub config: Config,
+    /// Trace events after which a task is complete.
+    pub lag: u64,
+    /// Whether the use checker is on.
+    pub checker: bool,
+    /// Whether bytes of device memory are looked at.
+    pub bytes: bool,
+}
+
+/// An allocator, its device, and the streams of the program.
+pub struct Rig<P> {
+    /// The allocator under test.
+    pub allocator: DeviceAllocator,
+    driver: Arc<Metered<SimDriver, P>>,
+    sim: Sim,
+    streams: Vec<Stream>,
+    ticking: bool,
+}
+
+impl<P: Probe + 'static> Rig<P> {
+    /// Builds a device with `streams` streams (the first is the default stream) and an allocator on it.
+    ///
+    /// # Errors
+    /// Why the allocator or a stream could not be made.
+    pub fn new(options: &RigOptions, streams: usize, probe: P) -> Result<Self, String> {
+        let sim = Sim::new(SimConfig {
+            devices: 1,
+            capacity: options.memory,
+            // Without a look at bytes, real mappings would only cost time.
+            backing: if options.bytes { BackingMode::Auto } else { BackingMode::MetadataOnly },
+            checker: options.checker,
+            lag: options.lag,
+            ..SimConfig::default()
+        });
+        let mut handles = vec![Stream(0)];
+        for number in 1..streams {
+            let handle = sim
+                .create_stream(DEVICE)
+                .map_err(|code| format!("the simulator refuses stream number {number}: {code:?}"))?;
+            handles.push(Stream(handle));
+        }
+        let driver = Arc::new(Metered::new(SimDriver::new(sim.clone()), probe));
+        let allocator = DeviceAllocator::new(options.config.clone(), driver.clone())
+            .map_err(|error| format!("the allocator cannot be made: {error}"))?;
+        Ok(Rig { allocator, driver, sim, streams: handles, ticking: options.lag > 0 })
+    }
+
+    /// The stream of a stream index.
+    #[must_use]
+    pub fn stream(&self, index: u16) -> Stream {
+        self.streams[usize::from(index)]
+    }
+
+    /// The probe around the allocator's driver calls.
+    #[must_use]
+    pub fn probe(&self) -> &P {
+        self.driver.probe()
+    }
+
+    /// Queues a task of the program that uses one range of device memory.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn submit(
+        &self,
+        stream: Stream,
+        label: &'static str,
+        access: Access,
+        work: Option<Work>,
+    ) -> Result<(), String> {
+        let task = Task { label, accesses: [access].into_iter().collect(), work };
+        self.sim
+            .submit(DEVICE, stream.0, task)
+            .map_err(|code| format!("the simulator refuses task {label}: {code:?}"))
+    }
+
+    /// The program waits for a stream.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn wait(&self, stream: Stream) -> Result<(), String> {
+        self.sim.synchronize_stream(DEVICE, stream.0).map_err(|code| format!("the wait failed: {code:?}"))
+    }
+
+    /// The program waits for the device.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn wait_device(&self) -> Result<(), String> {
+        self.sim.synchronize_device(DEVICE).map_err(|code| format!("the wait failed: {code:?}"))
+    }
+
+    /// One trace event has passed.
+    pub fn tick(&self) {
+        if self.ticking {
+            self.sim.tick(1);
+        }
+    }
+
+    /// Physical memory in use, as the simulator counts, bytes.
+    #[must_use]
+    pub fn physical(&self) -> u64 {
+        self.sim.physical_used(DEVICE)
+    }
+
+    /// The highest value of [`physical`](Self::physical) since the start or the last reset.
+    #[must_use]
+    pub fn peak_physical(&self) -> u64 {
+        self.sim.peak_physical(DEVICE)
+    }
+
+    /// Starts a new peak at the present value.
+    pub fn reset_peak_physical(&self) {
+        self.sim.reset_peak_physical(DEVICE);
+    }
+
+    /// What the simulator found wrong since the last call.
+    #[must_use]
+    pub fn take_findings(&self) -> Vec<String> {
+        self.sim.take_findings().into_iter().map(|finding| finding.to_string()).collect()
+    }
+
+    /// The program's way to the bytes of the device.
+    #[must_use]
+    pub fn bytes(&self) -> Arc<dyn Bytes> {
+        Arc::new(SimBytes(self.sim.clone()))
+    }
+
+    /// Gives everything back, as the end of a program does, and says what was wrong with that.
+    #[must_use]
+    pub fn close(self) -> Vec<String> {
+        let mut findings = Vec::new();
+        findings.extend(self.wait_device().err());
+        drop(self.allocator);
+        findings.extend(self.sim.take_findings().into_iter().map(|finding| finding.to_string()));
+        let left = self.sim.physical_used(DEVICE);
+        if left != 0 {
+            findings.push(format!("accounting: {left} bytes of physical memory outlive the allocator"));
+        }
+        findings
+    }
+}
+
+/// Bytes of device memory through the simulator.
+struct SimBytes(Sim);
+
+impl Bytes for SimBytes {
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), String> {
+        self.0.write_bytes(address, bytes).map_err(|error| format!("{error:?}"))
+    }
+
+    fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), String> {
+        self.0.read_bytes(address, bytes).map_err(|error| format!("{error:?}"))
+    }
+}
