@@ -1,0 +1,52 @@
+//! The ACL return codes that streams, events and captures answer with.
+
+/// A handle is null, or an argument is refused by the outermost layer.
+pub const INVALID_PARAM: i32 = 100_000;
+/// An argument is refused by the runtime.
+pub const PARAM_INVALID: i32 = 107_000;
+/// No such device.
+pub const INVALID_DEVICE: i32 = 107_001;
+/// The stream or event belongs to another context (here: device).
+pub const STREAM_CONTEXT: i32 = 107_003;
+/// The event has no time to give: not complete, or made without `TIME_LINE`.
+pub const EVENT_TIMESTAMP_INVALID: i32 = 107_006;
+/// A stream or event that has been destroyed, or never was.
+pub const INVALID_HANDLE: i32 = 107_017;
+/// A capturing stream would wait for work outside its capture.
+pub const CAPTURE_DEPENDENCY: i32 = 107_024;
+/// A capture ends with a forked stream that was not joined.
+pub const STREAM_UNJOINED: i32 = 107_025;
+/// The graph is still being captured.
+pub const MODEL_CAPTURED: i32 = 107_026;
+/// Not while the stream (or one of the device) is being captured.
+pub const STREAM_CAPTURED: i32 = 107_027;
+/// Not while the event's record belongs to a capture.
+pub const EVENT_CAPTURED: i32 = 107_028;
+/// The stream is not being captured.
+pub const STREAM_NOT_CAPTURED: i32 = 107_029;
+/// A synchronous copy or fill while a capture forbids it.
+pub const CAPTURE_MODE_NOT_SUPPORT: i32 = 107_030;
+/// The default stream would enter a capture.
+pub const STREAM_CAPTURE_IMPLICIT: i32 = 107_031;
+/// A stream would take part in two captures.
+pub const STREAM_CAPTURE_CONFLICT: i32 = 107_032;
+/// A capture is ended on a stream that did not begin it.
+pub const STREAM_CAPTURE_UNMATCHED: i32 = 107_036;
+/// A capture is ended on a thread that did not begin it.
+pub const STREAM_CAPTURE_WRONG_THREAD: i32 = 107_038;
+/// The object cannot do this (for instance an event made without `SYNC` cannot be waited for).
+pub const FEATURE_NOT_SUPPORT: i32 = 207_000;
+/// All events of the device are taken.
+pub const NO_EVENT_RESOURCE: i32 = 207_007;
+/// All streams of the device are taken.
+pub const NO_STREAM_RESOURCE: i32 = 207_008;
+/// The runtime met a state it has no answer for.
+pub const INTERNAL_ERROR: i32 = 507_000;
+/// Work on the stream failed (here: its closure panicked).
+pub const AICORE_EXCEPTION: i32 = 507_015;
+/// The wait for a stream or device took longer than allowed.
+pub const STREAM_SYNC_TIMEOUT: i32 = 507_046;
+/// The wait for an event took longer than allowed.
+pub const EVENT_SYNC_TIMEOUT: i32 = 507_047;
+/// The capture was invalidated by an earlier error.
+pub const STREAM_CAPTURE_INVALIDATED: i32 = 507_903;

@@ -1,0 +1,88 @@
+//! Events in old and new ("Ex") mode.
+//!
+//! A record is a place on a stream and what the stream knew there. It is done when the place is.
+//! A destroyed event stays, without a handle, until the operations queued for it are done.
+
+use super::capture::CapturedRecord;
+use super::clock::Snapshot;
+use super::codes;
+
+/// Event flag: the event can be waited for by streams, and reset.
+pub const EVENT_SYNC: u32 = 0x1;
+/// Event flag: the event marks the progress of a stream.
+pub const EVENT_CAPTURE_STREAM_PROGRESS: u32 = 0x2;
+/// Event flag: the event has a time.
+pub const EVENT_TIME_LINE: u32 = 0x8;
+/// Event flag: only the device looks at the event.
+pub const EVENT_DEVICE_USE_ONLY: u32 = 0x10;
+/// Event flag: for work outside a captured graph; stands alone.
+pub const EVENT_EXTERNAL: u32 = 0x20;
+/// Event flag: shared with other processes; stands alone.
+pub const EVENT_IPC: u32 = 0x40;
+/// The flags of an event made without any (`aclrtCreateEvent`): it can do everything.
+pub const EVENT_DEFAULT: u32 = EVENT_SYNC | EVENT_CAPTURE_STREAM_PROGRESS | EVENT_TIME_LINE;
+
+const KNOWN: u32 = EVENT_DEFAULT | EVENT_DEVICE_USE_ONLY | EVENT_EXTERNAL | EVENT_IPC;
+
+/// One event.
+pub(super) struct Event {
+    pub(super) device: u32,
+    pub(super) flags: u32,
+    /// New mode: recording again overwrites, and there is nothing to reset.
+    pub(super) ex: bool,
+    /// The last record that was not reset.
+    pub(super) record: Option<Snapshot>,
+    /// When the last record was done, in nanoseconds.
+    pub(super) time: Option<u64>,
+    /// Whether the event holds one of the device's events: from its first record on.
+    pub(super) hardware: bool,
+    /// Operations queued for the event that are not done.
+    pub(super) pending: u32,
+    /// Those of them that are waits.
+    pub(super) pending_waits: u32,
+    pub(super) destroyed: bool,
+    /// The capture that the last record belongs to.
+    pub(super) captured: Option<CapturedRecord>,
+}
+
+impl Event {
+    /// A new event, if the flags go together.
+    pub(super) fn new(device: u32, flags: u32, ex: bool) -> Result<Self, i32> {
+        let alone = flags & (EVENT_EXTERNAL | EVENT_IPC);
+        if flags == 0 || flags & !KNOWN != 0 || (alone != 0 && flags.count_ones() != 1) {
+            return Err(codes::PARAM_INVALID);
+        }
+        Ok(Self {
+            device,
+            flags,
+            ex,
+            record: None,
+            time: None,
+            hardware: false,
+            pending: 0,
+            pending_waits: 0,
+            destroyed: false,
+            captured: None,
+        })
+    }
+
+    /// Refuses what an external event cannot do.
+    pub(super) fn not_external(&self) -> Result<(), i32> {
+        refuse_if(self.flags & EVENT_EXTERNAL != 0, codes::FEATURE_NOT_SUPPORT)
+    }
+
+    /// Refuses what only an event of the old mode can do.
+    pub(super) fn old_mode_only(&self) -> Result<(), i32> {
+        refuse_if(self.ex, codes::FEATURE_NOT_SUPPORT)
+    }
+
+    /// Refuses what needs the flag `SYNC`.
+    pub(super) fn needs_sync(&self) -> Result<(), i32> {
+        refuse_if(self.flags & EVENT_SYNC == 0, codes::FEATURE_NOT_SUPPORT)
+    }
+}
+
+/// An error with a code if the condition holds.
+pub(super) fn refuse_if(condition: bool, code: i32) -> Result<(), i32> {
+    if condition { Err(code) } else { Ok(()) }
+}

@@ -1,0 +1,138 @@
+//! What the use checker reports, in words a person can read.
+
+use core::fmt;
+
+/// Two uses of the same bytes that nothing orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The use that was queued earlier.
+    pub first: TaskUse,
+    /// The use that came later and is not ordered behind the first.
+    pub second: Party,
+    /// First byte that both touch.
+    pub start: u64,
+    /// How many bytes both touch.
+    pub len: u64,
+}
+
+/// One side of a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// A task on a stream.
+    Task(TaskUse),
+    /// A host operation, which counts as done when it is called.
+    Host {
+        /// The operation.
+        operation: HostOp,
+        /// First byte it concerns.
+        start: u64,
+        /// How many bytes it concerns.
+        len: u64,
+        /// Virtual time of the call, in ticks.
+        tick: u64,
+    },
+}
+
+/// A task's use of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskUse {
+    /// The task's label.
+    pub label: &'static str,
+    /// The device.
+    pub device: u32,
+    /// The stream's handle; of the default stream too.
+    pub stream: u64,
+    /// Whether that is the device's default stream.
+    pub default_stream: bool,
+    /// The position of the task on its stream: the number that
+    /// [`Executor::submitted`](super::Executor::submitted) gave right after the task was queued.
+    pub number: u64,
+    /// The program object (an allocation) that the bytes belong to; zero for none.
+    pub tag: u64,
+    /// Whether the task writes the bytes.
+    pub write: bool,
+    /// Virtual time when the task was queued, in ticks.
+    pub tick: u64,
+}
+
+/// What the host does with a range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostOp {
+    /// The mapping is removed; the range's history ends here.
+    Unmap,
+    /// The block is given back to the driver; the range's history ends here.
+    Free,
+    /// The reservation is released; the range's history ends here.
+    Release,
+    /// The host reads the bytes (a synchronous copy from the device).
+    Read,
+    /// The host writes the bytes (a synchronous copy to the device, or a fill).
+    Write,
+}
+
+impl HostOp {
+    /// Whether unfinished readers matter too, not only writers.
+    pub(super) fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether the range's history ends with the operation.
+    pub(super) fn clears(self) -> bool {
+        matches!(self, Self::Unmap | Self::Free | Self::Release)
+    }
+}
+
+impl fmt::Display for HostOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unmap => "unmap",
+            Self::Free => "free",
+            Self::Release => "release",
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+impl fmt::Display for TaskUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = if self.write { "writes" } else { "reads" };
+        write!(f, "task \"{}\" (no. {} of ", self.label, self.number)?;
+        if self.default_stream {
+            f.write_str("the default stream")?;
+        } else {
+            write!(f, "stream {:#x}", self.stream)?;
+        }
+        write!(f, " on device {}, queued at tick {}, {access}, ", self.device, self.tick)?;
+        match self.tag {
+            0 => f.write_str("untagged)"),
+            tag => write!(f, "tag {tag})"),
+        }
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(task) => task.fmt(f),
+            Self::Host { operation, start, len, tick } => {
+                write!(f, "host {operation} of {start:#x}..{:#x} at tick {tick}", start.saturating_add(*len))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.start.saturating_add(self.len);
+        write!(f, "unordered use of {:#x}..{end:#x} ({} bytes): ", self.start, self.len)?;
+        match &self.second {
+            Party::Task(second) => {
+                write!(f, "{second} is not ordered behind {}", self.first)
+            }
+            host @ Party::Host { .. } => {
+                write!(f, "{host}, while the host does not know {} to be done", self.first)
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Streams: ordered queues, each on a slot.
+//!
+//! A slot outlives its stream's handle: operations already queued still run. It passes to a new
+//! stream when nothing is queued and the host knows the last operation to be done; numbers count
+//! on, so (slot, number) names one operation for ever and "done" is one comparison.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use super::clock::{Clock, Place, Snapshot};
+use super::task::Work;
+
+/// Something queued to a stream.
+pub(super) enum Op {
+    /// A task or host function.
+    Task(Option<Work>),
+    /// The record of an event, by its index.
+    Record { event: u32 },
+    /// Later operations wait for a place on another stream, the record of an event.
+    Wait { on: Place, event: u32 },
+}
+
+/// Whether a slot has a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// The stream has a handle.
+    Live,
+    /// The handle is gone; the slot waits until the host knows all its operations to be done.
+    Destroyed,
+    /// The slot waits for a new stream.
+    Free,
+}
+
+/// The stream on one slot.
+///
+/// Invariant: `done` + operations in `queue` + one while `runner` is set = `last`.
+pub(super) struct Stream {
+    pub(super) device: u32,
+    pub(super) handle: u64,
+    pub(super) default: bool,
+    pub(super) life: Life,
+    pub(super) queue: VecDeque<Op>,
+    /// Number of the last operation queued.
+    pub(super) last: u64,
+    /// Number of the last operation done.
+    pub(super) done: u64,
+    /// What the stream knows of other streams.
+    pub(super) clock: Arc<Clock>,
+    /// The thread that runs the head's closure at the moment.
+    pub(super) runner: Option<ThreadId>,
+    /// Streams on other slots that wait for an operation of this one (threads mode).
+    pub(super) waiters: Vec<(u64, u32)>,
+    /// Whether the slot stands in the list of streams with work (see the schedulers).
+    pub(super) listed: bool,
+    /// A code that the next wait for the stream answers, after work on it failed.
+    pub(super) failure: Option<i32>,
+    /// The capture the stream takes part in.
+    pub(super) capture: Option<u64>,
+}
+
+impl Stream {
+    /// A stream whose numbers go on after `last`.
+    pub(super) fn new(device: u32, default: bool, last: u64) -> Self {
+        Self {
+            device,
+            handle: 0,
+            default,
+            life: Life::Live,
+            queue: VecDeque::new(),
+            last,
+            done: last,
+            clock: Arc::default(),
+            runner: None,
+            waiters: Vec::new(),
+            listed: false,
+            failure: None,
+            capture: None,
+        }
+    }
+
+    /// Whether everything queued is done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.done == self.last
+    }
+
+    /// Everything queued up to now.
+    pub(super) fn snapshot(&self, slot: u32) -> Snapshot {
+        Snapshot { place: Place { slot, number: self.last }, clock: Arc::clone(&self.clock) }
+    }
+}

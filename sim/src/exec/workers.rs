@@ -1,0 +1,144 @@
+//! Threads mode: workers run the heads of streams as soon as nothing blocks them.
+//!
+//! Streams with something to run stand in a list. A worker takes one, runs some of its operations
+//! and looks for the next. A stream whose head waits for an event is noted at the stream it waits
+//! for. Workers are started when a stream has work and no worker is free, so that closures that
+//! block (a test holding work back) do not stop other streams, up to [`MOST_WORKERS`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use super::clock::Place;
+use super::scheduler::{Guard, Shared, refuse_in_work};
+use super::stream::Op;
+
+/// More workers than this are never started.
+const MOST_WORKERS: usize = 128;
+/// Operations that a worker runs of one stream before it looks at the others.
+const TURN: usize = 64;
+
+/// The workers and their list of streams.
+#[derive(Default)]
+pub(super) struct Crew {
+    ready: VecDeque<u32>,
+    idle: usize,
+    stop: bool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Shared {
+    /// Queues an operation (threads mode).
+    pub(super) fn queue_threads(self: &Arc<Self>, state: &mut Guard<'_>, place: Place, op: Op) {
+        state.stream_mut(place.slot).queue.push_back(op);
+        self.list(state, place.slot);
+    }
+
+    /// Puts a stream into the workers' list, if it has anything to run and no worker is at it.
+    fn list(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
+        let stream = state.stream_mut(slot);
+        if stream.listed || stream.queue.is_empty() || stream.runner.is_some() {
+            return;
+        }
+        stream.listed = true;
+        state.crew.ready.push_back(slot);
+        if state.crew.ready.len() <= state.crew.idle {
+            self.work.notify_one();
+        } else if state.crew.threads.len() < MOST_WORKERS && !state.crew.stop {
+            let shared = Arc::clone(self);
+            let spawned = thread::Builder::new().name("sim-device".into()).spawn(move || shared.serve());
+            // Without a thread the work is done by those that exist, later.
+            state.crew.threads.extend(spawned);
+        }
+    }
+
+    /// Streams that waited for operations of `slot` that are done now can go on.
+    pub(super) fn wake_waiters(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
+        let stream = state.stream_mut(slot);
+        if stream.waiters.is_empty() {
+            return;
+        }
+        let done = stream.done;
+        let woken: Vec<_> = stream.waiters.extract_if(.., |(number, _)| *number <= done).collect();
+        for (_, waiter) in woken {
+            self.list(state, waiter);
+        }
+    }
+
+    /// A worker's life.
+    fn serve(self: Arc<Self>) {
+        let mut state = self.lock();
+        while !state.crew.stop {
+            match state.crew.ready.pop_front() {
+                Some(slot) => {
+                    state.stream_mut(slot).listed = false;
+                    self.run_turn(&mut state, slot);
+                }
+                None => {
+                    state.crew.idle += 1;
+                    self.work.wait(&mut state);
+                    state.crew.idle -= 1;
+                }
+            }
+        }
+    }
+
+    fn run_turn(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
+        for _ in 0..TURN {
+            if state.crew.stop || state.stream(slot).runner.is_some() {
+                return;
+            }
+            match state.stream(slot).queue.front() {
+                None => return,
+                Some(Op::Wait { on, .. }) if !state.is_done(*on) => {
+                    let (on, entry) = (on.slot, (on.number, slot));
+                    let waiters = &mut state.stream_mut(on).waiters;
+                    if !waiters.contains(&entry) {
+                        waiters.push(entry);
+                    }
+                    return;
+                }
+                Some(_) => self.run_head(state, slot),
+            }
+            self.wake_waiters(state, slot);
+        }
+        self.list(state, slot);
+    }
+
+    /// Waits until a place is done (threads mode); false when the deadline passed first.
+    pub(super) fn wait_threads(
+        &self,
+        state: &mut Guard<'_>,
+        place: Place,
+        deadline: Option<Instant>,
+    ) -> Result<bool, i32> {
+        refuse_in_work()?;
+        while !state.is_done(place) {
+            match deadline {
+                None => self.done.wait(state),
+                Some(deadline) => {
+                    if self.done.wait_until(state, deadline).timed_out() {
+                        return Ok(state.is_done(place));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the workers: operations that have not begun stay undone, those that run are waited for.
+    pub(super) fn stop(&self) {
+        let mut state = self.lock();
+        state.crew.stop = true;
+        let threads = core::mem::take(&mut state.crew.threads);
+        drop(state);
+        self.work.notify_all();
+        for thread in threads {
+            // The last owner may be a task's closure: a worker cannot wait for itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
