@@ -9,9 +9,11 @@
 
 use core::fmt;
 
+mod acl;
 #[cfg(any(feature = "sim", test))]
 mod sim;
 
+pub use acl::AclDriver;
 #[cfg(any(feature = "sim", test))]
 pub use sim::SimDriver;
 
