@@ -1,1 +1,32 @@
-//! A model of Ascend devices.
+//! A model of Ascend devices: memory, streams, events and a use checker, without a device.
+//!
+//! ```text
+//!    SimDriver (in process)        libascendcl.so (drop-in)        tests
+//!            |                            |                          |
+//!            +-------------+--------------+--------------------------+
+//!                          |
+//!    Sim: one method per ACL call, current devices, faults, counters, costs, log
+//!            |                                        |
+//!    memory: reservations, chunks, mappings,     exec: streams, events, captures,
+//!            accounting, bytes                         scheduling, use checker
+//! ```
+//!
+//! The README of this package lists what is modelled and every control.
+
+mod call;
+mod calls;
+pub mod codes;
+mod config;
+mod control;
+mod devices;
+pub mod exec;
+mod memory;
+mod refusal;
+mod sim;
+mod threads;
+
+pub use config::{BackingMode, SimConfig, Soc};
+pub use control::{LogEntry, UnknownFunction};
+pub use exec::{Access, ExecMode, Executor, Finding, HostOp, Task};
+pub use memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+pub use sim::Sim;

@@ -1,0 +1,169 @@
+//! The devices a process sees: numbering, how often each is set, contexts.
+
+use std::collections::HashMap;
+
+use crate::codes;
+use crate::config::SimConfig;
+use crate::refusal::{Answer, refuse};
+use crate::threads::Current;
+
+/// Handles of primary contexts start here, those of explicit ones above.
+const CONTEXTS: u64 = 0xc000_0000_0000;
+
+/// One device of the machine.
+#[derive(Debug, Default)]
+struct Device {
+    /// How often it was set and not reset.
+    references: u64,
+    /// How often it was torn down.
+    generation: u64,
+}
+
+/// All devices of the machine, by the driver's numbers, and what the process sees of them.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    /// The driver's number of each visible device.
+    visible: Vec<u32>,
+    devices: Vec<Device>,
+    /// Explicit contexts and their devices.
+    contexts: HashMap<u64, u32>,
+    next_context: u64,
+    /// `aclInit` calls that were not undone.
+    pub(crate) inits: u64,
+    /// Whether `aclFinalize` was called since the last `aclInit`.
+    pub(crate) finalized: bool,
+}
+
+impl Devices {
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        let mut visible = Vec::new();
+        for device in config.visible_devices.clone().unwrap_or_else(|| (0..config.devices).collect()) {
+            let ascending = visible.last().is_none_or(|&last| last < device);
+            if device >= config.devices || !ascending {
+                break;
+            }
+            visible.push(device);
+        }
+        Self {
+            visible,
+            devices: (0..config.devices).map(|_| Device::default()).collect(),
+            contexts: HashMap::new(),
+            next_context: CONTEXTS + (1 << 32),
+            inits: 0,
+            finalized: false,
+        }
+    }
+
+    /// How many devices the process sees.
+    pub(crate) fn count(&self) -> u32 {
+        self.visible.len() as u32
+    }
+
+    /// The driver's number of a device of the process.
+    pub(crate) fn driver_id(&self, user: u32) -> Answer<u32> {
+        let found = self.visible.get(user as usize).copied();
+        found.map_or(refuse(codes::RT_INVALID_DEVICEID, "no such device is visible"), Ok)
+    }
+
+    /// The process's number of a device of the driver.
+    pub(crate) fn user_id(&self, driver: u32) -> Option<u32> {
+        self.visible.iter().position(|&device| device == driver).map(|index| index as u32)
+    }
+
+    /// Whether the process numbers the devices as the driver does.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.visible.iter().enumerate().all(|(user, &driver)| user == driver as usize)
+    }
+
+    /// Sets a device (process's number): what becomes current.
+    pub(crate) fn set(&mut self, user: u32) -> Answer<Current> {
+        let device = self.driver_id(user)?;
+        let state = &mut self.devices[device as usize];
+        state.references += 1;
+        Ok(Current::Primary { device, generation: state.generation })
+    }
+
+    /// What is current after switching to a device without holding it longer than it is held.
+    pub(crate) fn enter(&mut self, user: u32) -> Answer<Current> {
+        let device = self.driver_id(user)?;
+        let state = &mut self.devices[device as usize];
+        // The first to use a device opens it, as a driver that sets a device for a moment would.
+        state.references = state.references.max(1);
+        Ok(Current::Primary { device, generation: state.generation })
+    }
+
+    /// Drops one reference (or all) of a device: its driver's number if that was the last.
+    pub(crate) fn reset(&mut self, user: u32, all: bool) -> Answer<Option<u32>> {
+        let device = self.driver_id(user)?;
+        let state = &mut self.devices[device as usize];
+        if state.references == 0 {
+            return refuse(codes::RT_CONTEXT_RELEASE_ERROR, "the device is not set");
+        }
+        state.references = if all { 0 } else { state.references - 1 };
+        if state.references > 0 {
+            return Ok(None);
+        }
+        state.generation += 1;
+        self.contexts.retain(|_, owner| *owner != device);
+        Ok(Some(device))
+    }
+
+    /// Devices (process's numbers) that are set.
+    pub(crate) fn held(&self) -> Vec<u32> {
+        let held = |user: &u32| self.devices[self.visible[*user as usize] as usize].references > 0;
+        (0..self.count()).filter(held).collect()
+    }
+
+    /// The device (driver's number) a thread with that state uses.
+    pub(crate) fn device_of(&self, current: Current) -> Answer<u32> {
+        let device = match current {
+            Current::Nothing => None,
+            Current::Primary { device, generation } => {
+                (self.devices[device as usize].generation == generation).then_some(device)
+            }
+            Current::Explicit(handle) => self.contexts.get(&handle).copied(),
+        };
+        device.map_or(refuse(codes::RT_CONTEXT_NULL, "the thread has no current device or context"), Ok)
+    }
+
+    /// The handle of a thread's current context.
+    pub(crate) fn context_of(&self, current: Current) -> Answer<u64> {
+        let device = self.device_of(current)?;
+        Ok(match current {
+            Current::Explicit(handle) => handle,
+            _ => CONTEXTS + 0x100 + (u64::from(device) << 8),
+        })
+    }
+
+    /// A new explicit context of a device (process's number).
+    pub(crate) fn create_context(&mut self, user: u32) -> Answer<u64> {
+        let device = self.driver_id(user)?;
+        let handle = self.next_context;
+        self.next_context += 0x100;
+        self.contexts.insert(handle, device);
+        Ok(handle)
+    }
+
+    pub(crate) fn destroy_context(&mut self, handle: u64) -> Answer<()> {
+        match self.contexts.remove(&handle) {
+            Some(_) => Ok(()),
+            None => refuse(codes::RT_CONTEXT_NULL, "unknown, destroyed or primary context"),
+        }
+    }
+
+    /// The state of a thread that makes that context current.
+    pub(crate) fn enter_context(&self, handle: u64) -> Answer<Current> {
+        if self.contexts.contains_key(&handle) {
+            return Ok(Current::Explicit(handle));
+        }
+        let primary = (handle >> 8).checked_sub((CONTEXTS >> 8) + 1).filter(|_| handle & 0xff == 0);
+        let state = primary
+            .and_then(|device| Some((device as u32, self.devices.get(usize::try_from(device).ok()?)?)));
+        match state {
+            Some((device, state)) if state.references > 0 => {
+                Ok(Current::Primary { device, generation: state.generation })
+            }
+            _ => refuse(codes::RT_PARAM_INVALID, "no such context"),
+        }
+    }
+}

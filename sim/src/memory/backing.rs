@@ -1,0 +1,162 @@
+//! Where the bytes of chunks are: in files that can be mapped, or in tables.
+//!
+//! **Mapped**: each device has one file in memory without a name; a chunk is a range of it. The
+//! address windows are reserved once, inaccessible; mapping a chunk lays its range of the file over
+//! a part of the window, unmapping lays inaccessible memory over it again. Nothing outside the
+//! windows is ever mapped over. Ranges of a file are never reused: a file has 2^62 bytes of them, and
+//! what is freed costs nothing after its hole is punched.
+//!
+//! **Tables**: addresses are numbers, bytes live in [`Sparse`].
+
+use super::sparse::Sparse;
+use crate::config::{BackingMode, SimConfig};
+use crate::refusal::Answer;
+
+/// Start of the part of the window that reservations get on a device machine.
+const WINDOW: u64 = 0x12c0_0000_0000;
+/// Bytes of it.
+const WINDOW_LEN: u64 = 5376 << 30;
+/// Start of the part where `aclrtMalloc` puts its memory.
+const HEAP: u64 = 0x1100_0000_0000;
+/// Bytes of it.
+const HEAP_LEN: u64 = 1 << 40;
+
+/// A range of addresses as start and length.
+pub(crate) type Window = (u64, u64);
+
+/// The way bytes are kept.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// In files, mapped to real addresses.
+    #[cfg(target_os = "linux")]
+    Mapped(super::mapped::Mapped),
+    /// In tables.
+    Tables,
+}
+
+/// Where the bytes of one chunk are.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// At that offset of its device's file.
+    #[cfg(target_os = "linux")]
+    File(u64),
+    /// In this table.
+    Table(Sparse),
+}
+
+impl Backing {
+    /// Chooses and prepares a backing; what a user should know about the choice goes to `notes`.
+    pub(crate) fn new(config: &SimConfig, notes: &mut Vec<String>) -> Self {
+        if config.backing == BackingMode::MetadataOnly {
+            return Self::Tables;
+        }
+        #[cfg(target_os = "linux")]
+        {
+            let (needed, limit) = (areas_needed(config), super::mapped::max_areas());
+            if config.backing == BackingMode::Auto && needed > limit {
+                notes.push(format!(
+                    "metadata-only mode: chunks could need {needed} mappings, this machine allows {limit}; \
+                     device addresses cannot be dereferenced"
+                ));
+                return Self::Tables;
+            }
+            match super::mapped::Mapped::new(config.devices as usize + 1, notes) {
+                Ok(mapped) => Self::Mapped(mapped),
+                Err(why) => {
+                    notes.push(format!("metadata-only mode: {why}; device addresses cannot be dereferenced"));
+                    Self::Tables
+                }
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            notes.push("metadata-only mode: real mappings need Linux".to_owned());
+            Self::Tables
+        }
+    }
+
+    /// Whether mapped device memory can be reached through its address.
+    pub(crate) fn is_mapped(&self) -> bool {
+        !matches!(self, Self::Tables)
+    }
+
+    /// The windows of reservations and of `aclrtMalloc`.
+    pub(super) fn windows(&self) -> (Window, Window) {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Mapped(mapped) => mapped.windows(),
+            Self::Tables => ((WINDOW, WINDOW_LEN), (HEAP, HEAP_LEN)),
+        }
+    }
+
+    /// A place for a new chunk of `size` bytes in that pool.
+    pub(super) fn create(&mut self, pool: usize, size: u64) -> Answer<Place> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Mapped(mapped) => mapped.create(pool, size).map(Place::File),
+            Self::Tables => {
+                let _ = (pool, size);
+                Ok(Place::Table(Sparse::default()))
+            }
+        }
+    }
+
+    /// Drops the bytes of a chunk that nothing maps any more.
+    pub(super) fn discard(&mut self, place: &mut Place, pool: usize, size: u64) {
+        match (self, std::mem::replace(place, Place::Table(Sparse::default()))) {
+            #[cfg(target_os = "linux")]
+            (Self::Mapped(mapped), Place::File(offset)) => mapped.discard(pool, offset, size),
+            _ => {
+                let _ = (pool, size);
+            }
+        }
+    }
+
+    /// Makes the chunk visible at an address inside a window.
+    pub(super) fn map(&mut self, start: u64, size: u64, place: &Place, pool: usize) -> Answer<()> {
+        match (self, place) {
+            #[cfg(target_os = "linux")]
+            (Self::Mapped(mapped), &Place::File(offset)) => mapped.map(start, size, pool, offset),
+            _ => {
+                let _ = (start, size, pool);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a mapped range inaccessible.
+    pub(super) fn unmap(&mut self, start: u64, size: u64) {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Mapped(mapped) => mapped.unmap(start, size),
+            Self::Tables => {
+                let _ = (start, size);
+            }
+        }
+    }
+}
+
+/// The mappings of this process's memory that the devices' chunks can need at worst.
+#[cfg(target_os = "linux")]
+fn areas_needed(config: &SimConfig) -> u64 {
+    /// Left for the program itself.
+    const REST: u64 = 4096;
+    let chunks = (config.capacity / super::HUGE).saturating_mul(u64::from(config.devices));
+    chunks.saturating_mul(2).saturating_add(REST)
+}
+
+/// Preferred windows and their sizes, for the mapped mode.
+#[cfg(target_os = "linux")]
+pub(super) const PREFERRED: (Window, Window) = ((WINDOW, WINDOW_LEN), (HEAP, HEAP_LEN));
+
+/// The page size of the machine that runs the simulator.
+pub(super) fn os_page() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        rustix::param::page_size() as u64
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        4096
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory of the host that the driver knows: pinned blocks and registered ranges.
+//!
+//! Pinned blocks are real memory of this process in every mode. They come from the ordinary heap,
+//! not from the device window, and are not locked: only their size is counted.
+
+use std::alloc::{self, Layout};
+use std::collections::BTreeMap;
+
+use super::Memory;
+use crate::codes;
+use crate::refusal::{Answer, Refusal, refuse};
+
+/// `ACL_HOST_REG_MAPPED`.
+const MAPPED: u32 = 0x2;
+/// `ACL_HOST_REG_IOMEMORY`, the same number in both register calls.
+const IO_MEMORY: u32 = 0x4;
+/// `ACL_HOST_REG_READONLY`, the same number in both register calls.
+const READ_ONLY: u32 = 0x8;
+/// `ACL_HOST_REG_PINNED`.
+const PINNED: u32 = 0x1000_0000;
+
+/// Pinned and registered host memory.
+#[derive(Debug, Default)]
+pub(super) struct HostMemory {
+    blocks: BTreeMap<u64, Layout>,
+    registered: BTreeMap<u64, Registered>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    len: u64,
+    /// Whether a device may use it.
+    mapped: bool,
+}
+
+impl HostMemory {
+    /// Whether the driver knows the memory at that address.
+    pub(super) fn knows(&self, address: u64) -> bool {
+        self.contains(address, 1)
+    }
+
+    /// Whether a range lies in one pinned block or one registered range.
+    pub(super) fn contains(&self, start: u64, len: u64) -> bool {
+        let inside = |base: u64, size: u64| {
+            start.checked_sub(base).is_some_and(|offset| offset < size && len <= size - offset)
+        };
+        let block = self.blocks.range(..=start).next_back();
+        let range = self.registered.range(..=start).next_back();
+        block.is_some_and(|(&base, layout)| inside(base, layout.size() as u64))
+            || range.is_some_and(|(&base, range)| inside(base, range.len))
+    }
+
+    fn overlaps(&self, start: u64, len: u64) -> bool {
+        let before = self.registered.range(..start.saturating_add(len)).next_back();
+        before.is_some_and(|(&base, range)| base.saturating_add(range.len) > start)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        for (&start, &layout) in &self.blocks {
+            release(start, layout);
+        }
+    }
+}
+
+impl Memory {
+    /// `aclrtMallocHost`: an address of this process.
+    pub(crate) fn malloc_host(&mut self, size: u64) -> Answer<u64> {
+        super::check_block_size(size)?;
+        let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "no host memory can be pinned");
+        let rounded = size.checked_next_multiple_of(32).ok_or(full)?;
+        let pool = self.host_pool();
+        if rounded > self.pools[pool].free() {
+            return Err(full);
+        }
+        let align = if rounded >= super::SMALL { super::SMALL } else { 64 };
+        let layout =
+            usize::try_from(rounded).ok().and_then(|size| Layout::from_size_align(size, align as usize).ok());
+        let layout = layout.ok_or(full)?;
+        // SAFETY: the layout's size is not 0.
+        let start = unsafe { alloc::alloc(layout) };
+        if start.is_null() {
+            return refuse(codes::HOST_LIMIT, "this machine has no memory for a pinned block");
+        }
+        let start = start.expose_provenance() as u64;
+        self.host.blocks.insert(start, layout);
+        let pool = &mut self.pools[pool];
+        pool.used += rounded;
+        pool.peak = pool.peak.max(pool.used);
+        Ok(start)
+    }
+
+    /// The length of a pinned block that starts there, or why it cannot be freed.
+    pub(crate) fn host_len(&self, start: u64) -> Answer<u64> {
+        if start == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let block = self.host.blocks.get(&start).map(|layout| layout.size() as u64);
+        block.ok_or(Refusal::new(codes::RT_PARAM_INVALID, "the address is not the start of a pinned block"))
+    }
+
+    /// `aclrtFreeHost`.
+    pub(crate) fn free_host(&mut self, start: u64) -> Answer<()> {
+        let len = self.host_len(start)?;
+        if let Some(layout) = self.host.blocks.remove(&start) {
+            release(start, layout);
+        }
+        let pool = self.host_pool();
+        self.pools[pool].used -= len;
+        Ok(())
+    }
+
+    /// `aclrtHostRegister`: the address devices use, which is the host's.
+    pub(crate) fn host_register(&mut self, start: u64, len: u64, kind: u32) -> Answer<u64> {
+        super::check_registration(start, len)?;
+        if kind != 0 && kind != IO_MEMORY {
+            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "only mapped and device input/output memory");
+        }
+        if self.host.overlaps(start, len) {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "a part of the range is registered");
+        }
+        self.host.registered.insert(start, Registered { len, mapped: true });
+        Ok(start)
+    }
+
+    /// `aclrtHostRegisterV2`.
+    pub(crate) fn host_register_v2(&mut self, start: u64, len: u64, flags: u32) -> Answer<()> {
+        super::check_registration(start, len)?;
+        if flags == 0 || flags & !(MAPPED | IO_MEMORY | READ_ONLY | PINNED) != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "no flag or an unknown one");
+        }
+        if flags & READ_ONLY != 0 {
+            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "read-only registration");
+        }
+        if self.host.overlaps(start, len) {
+            return refuse(codes::HOST_MEMORY_ALREADY_REGISTERED, "a part of the range is registered");
+        }
+        let mapped = flags & (MAPPED | IO_MEMORY) != 0;
+        self.host.registered.insert(start, Registered { len, mapped });
+        Ok(())
+    }
+
+    /// The length of the registered range that starts there, or why it cannot be unregistered.
+    pub(crate) fn registered_len(&self, start: u64) -> Answer<u64> {
+        if start == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let range = self.host.registered.get(&start).map(|range| range.len);
+        let why = "the address is not the start of a registered range";
+        range.ok_or(Refusal::new(codes::HOST_MEMORY_NOT_REGISTERED, why))
+    }
+
+    /// `aclrtHostUnregister`.
+    pub(crate) fn host_unregister(&mut self, start: u64) -> Answer<()> {
+        self.registered_len(start)?;
+        self.host.registered.remove(&start);
+        Ok(())
+    }
+
+    /// `aclrtHostGetDevicePointer`.
+    pub(crate) fn host_device_pointer(&self, address: u64, flags: u32) -> Answer<u64> {
+        if address == 0 || flags != 0 {
+            return refuse(codes::INVALID_PARAM, "null address or flags");
+        }
+        let range = self.host.registered.range(..=address).next_back();
+        let mapped = range.is_some_and(|(&base, range)| address - base < range.len && range.mapped);
+        if mapped { Ok(address) } else { refuse(codes::RT_PARAM_INVALID, "not registered for devices") }
+    }
+
+    /// Whether the driver has pinned the whole range, so that copies need not stop the stream.
+    pub(crate) fn is_pinned(&self, start: u64, len: u64) -> bool {
+        self.host.contains(start, len.max(1))
+    }
+}
+
+/// Frees a pinned block.
+fn release(start: u64, layout: Layout) {
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(start as usize);
+    // SAFETY: `start` came from `alloc` with this layout and was just taken out of the table, so it
+    // is freed once. That the program uses it no longer is what freeing means.
+    unsafe { alloc::dealloc(start, layout) };
+}

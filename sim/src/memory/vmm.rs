@@ -1,0 +1,407 @@
+//! The virtual-memory calls: reserve, chunk, map, access and the questions about them.
+
+use super::{
+    AccessDescriptor, HUGE, HUGE_1G, Location, Mapping, Memory, Origin, PhysicalProp, PointerAttributes,
+    Reservation,
+};
+use crate::codes::{self, attr, location};
+use crate::config::Soc;
+use crate::refusal::{Answer, Refusal, refuse};
+
+/// Above this size a reservation takes whole units of 1 GiB.
+const BIG_RESERVATION: u64 = 512 << 20;
+
+/// A refused reservation: the reason, and the address the driver writes out although it refused.
+pub(crate) type ReserveRefusal = (Refusal, Option<u64>);
+
+impl Memory {
+    /// `aclrtReserveMemAddress`: the start of the range.
+    pub(crate) fn reserve(
+        &mut self,
+        size: u64,
+        alignment: u64,
+        expect: u64,
+        flags: u64,
+    ) -> Result<u64, ReserveRefusal> {
+        let plain = |refusal| (refusal, None);
+        self.check_reserve(size, alignment, expect, flags).map_err(plain)?;
+        let (len, align) = self.reservation_shape(size);
+        let over = self.max_reservation.is_some_and(|most| len > most)
+            || self.va_budget.is_some_and(|most| self.reserved.saturating_add(len) > most);
+        let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "no address space for the reservation");
+        if over {
+            return Err((full, None));
+        }
+        let start = if expect == 0 {
+            self.window.take(len, align).ok_or((full, None))?
+        } else if self.window.take_at(expect, len) {
+            expect
+        } else {
+            let why = "the expected address is taken or outside the window";
+            let written = (self.soc == Soc::Ascend910B).then_some(expect);
+            return Err((Refusal::new(codes::RT_DRV_INTERNAL_ERROR, why), written));
+        };
+        let small = size < HUGE;
+        let reservation = Reservation { len, small, owner: None, mappings: 0, leaked: false, seen: None };
+        self.reservations.insert(start, reservation);
+        self.reserved += len;
+        Ok(start)
+    }
+
+    fn check_reserve(&self, size: u64, alignment: u64, expect: u64, flags: u64) -> Answer<()> {
+        if size == 0 || flags > 1 {
+            return refuse(codes::INVALID_PARAM, "size must not be 0, flags must be 0 or 1");
+        }
+        if alignment != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "alignment must be 0");
+        }
+        if size > 1 << 56 {
+            return refuse(codes::RT_MEMORY_ALLOCATION, "larger than every window");
+        }
+        let needed = match self.soc {
+            Soc::Ascend910B if size > BIG_RESERVATION => HUGE_1G,
+            Soc::Ascend910B if size > HUGE => size.next_power_of_two(),
+            _ => HUGE,
+        };
+        if expect % needed != 0 {
+            return refuse(
+                codes::RT_PARAM_INVALID,
+                "the expected address is not aligned as its size demands",
+            );
+        }
+        Ok(())
+    }
+
+    /// Length and alignment of a reservation of that size.
+    fn reservation_shape(&self, size: u64) -> (u64, u64) {
+        match self.soc {
+            Soc::Ascend910B if size > BIG_RESERVATION => (size.next_multiple_of(HUGE_1G), HUGE_1G),
+            Soc::Ascend950 if size >= HUGE_1G => (size.next_multiple_of(HUGE), HUGE_1G),
+            _ => (size.next_multiple_of(HUGE), HUGE),
+        }
+    }
+
+    /// `aclrtReleaseMemAddress`.
+    pub(crate) fn release(&mut self, start: u64) -> Answer<()> {
+        if start == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let Some(reservation) = self.reservations.get(&start) else {
+            return refuse(codes::RT_PARAM_INVALID, "the address is not the start of a reservation");
+        };
+        if reservation.mappings > 0 {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "something is mapped in the reservation");
+        }
+        if reservation.leaked {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "the device was reset under live mappings");
+        }
+        let len = reservation.len;
+        self.reservations.remove(&start);
+        self.reserved -= len;
+        self.window.give(start, len);
+        Ok(())
+    }
+
+    /// `aclrtMallocPhysical`: a new handle.
+    pub(crate) fn malloc_physical(&mut self, size: u64, prop: &PhysicalProp, flags: u64) -> Answer<u64> {
+        let place = prop.location.kind;
+        if size == 0 || flags != 0 || prop.handle_type != 0 || prop.allocation_type != 0 {
+            return refuse(codes::INVALID_PARAM, "size 0, flags, handle type or allocation type");
+        }
+        if place == location::UNREGISTERED || place == location::MANAGED {
+            return refuse(codes::INVALID_PARAM, "memory cannot be allocated at that location");
+        }
+        let page = self.page_of(prop)?;
+        if prop.reserve != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "the reserved field must be 0");
+        }
+        let pool = self.pool_of(prop.location)?;
+        let size = if page == HUGE_1G { size.checked_next_multiple_of(page) } else { Some(size) };
+        let Some(size) = size.filter(|size| size % page == 0) else {
+            let code = match self.soc {
+                Soc::Ascend910B => codes::RT_DRV_INTERNAL_ERROR,
+                Soc::Ascend950 => codes::RT_PARAM_INVALID,
+            };
+            return refuse(code, "the size is not a multiple of the granule");
+        };
+        self.create_chunk(pool, size, page, *prop)
+    }
+
+    /// The page size behind an attribute, or why it cannot be had there.
+    fn page_of(&self, prop: &PhysicalProp) -> Answer<u64> {
+        let host_only = matches!(
+            prop.attr,
+            attr::DDR_HUGE | attr::DDR_NORMAL | attr::DDR_P2P_HUGE | attr::DDR_P2P_NORMAL
+        );
+        match prop.attr {
+            _ if host_only && prop.location.kind == location::DEVICE => {
+                refuse(codes::INVALID_PARAM, "host memory attribute for a device")
+            }
+            attr::MEM_HUGE1G | attr::MEM_P2P_HUGE1G if self.soc == Soc::Ascend950 => {
+                refuse(codes::RT_FEATURE_NOT_SUPPORT, "no pages of 1 GiB")
+            }
+            attr::HBM_HUGE1G | attr::MEM_HUGE1G | attr::MEM_P2P_HUGE1G => Ok(HUGE_1G),
+            attr::HBM_HUGE | attr::HBM_NORMAL => Ok(HUGE),
+            attr::MEM_NORMAL | attr::MEM_HUGE | attr::MEM_P2P_NORMAL | attr::MEM_P2P_HUGE => Ok(HUGE),
+            _ if host_only => Ok(HUGE),
+            _ => refuse(codes::INVALID_PARAM, "an attribute that cannot be allocated"),
+        }
+    }
+
+    fn pool_of(&self, place: Location) -> Answer<usize> {
+        match place.kind {
+            location::DEVICE if (place.id as usize) < self.host_pool() => Ok(place.id as usize),
+            location::DEVICE => refuse(codes::RT_INVALID_DEVICEID, "no such device"),
+            location::HOST if place.id == 0 => Ok(self.host_pool()),
+            location::HOST => refuse(codes::RT_FEATURE_NOT_SUPPORT, "the host has number 0"),
+            location::HOST_NUMA => refuse(codes::RT_FEATURE_NOT_SUPPORT, "no memory of single NUMA nodes"),
+            _ => refuse(codes::RT_PARAM_INVALID, "no such location"),
+        }
+    }
+
+    /// `aclrtFreePhysical`: drops one reference.
+    pub(crate) fn free_physical(&mut self, handle: u64) -> Answer<()> {
+        if handle == 0 {
+            return refuse(codes::INVALID_PARAM, "null handle");
+        }
+        match self.chunks.get_mut(&handle) {
+            Some(chunk) if chunk.held > 0 => chunk.held -= 1,
+            Some(_) => return refuse(codes::RT_PARAM_INVALID, "the handle is freed, only mappings keep it"),
+            None => return refuse(codes::RT_PARAM_INVALID, "no such handle"),
+        }
+        self.collect(handle);
+        Ok(())
+    }
+
+    /// `aclrtMapMem`.
+    pub(crate) fn map(&mut self, start: u64, size: u64, offset: u64, handle: u64, flags: u64) -> Answer<()> {
+        if start == 0 || handle == 0 || size == 0 || flags != 0 {
+            return refuse(codes::INVALID_PARAM, "null address or handle, size 0, or flags");
+        }
+        if offset != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "the offset must be 0");
+        }
+        let busy = |why| refuse(codes::RT_DRV_INTERNAL_ERROR, why);
+        let Some(chunk) = self.chunks.get(&handle).filter(|chunk| chunk.held + chunk.maps > 0) else {
+            return refuse(codes::RT_PARAM_INVALID, "no such handle");
+        };
+        let (pool, page) = (chunk.pool, chunk.page);
+        if chunk.lost {
+            return busy("the device of the handle was reset");
+        }
+        if start % page != 0 || size % page != 0 {
+            return busy("address or size is not a multiple of the granule");
+        }
+        self.check_map_size(size, chunk.size)?;
+        let Some((&base, reservation)) = self.reservations.range(..=start).next_back() else {
+            return busy("the address is not reserved");
+        };
+        if size > reservation.len || start - base > reservation.len - size {
+            return busy("the range does not lie in one reservation");
+        }
+        if reservation.leaked {
+            return busy("the device of the reservation was reset");
+        }
+        if reservation.small {
+            return busy("a reservation below 2 MiB takes no handles");
+        }
+        if reservation.owner.is_some_and(|owner| owner != pool) {
+            return busy("the reservation belongs to another device");
+        }
+        let before = self.mappings.range(..start + size).next_back();
+        if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
+            return busy("something is mapped there");
+        }
+        self.backing.map(start, size, &chunk.place, pool)?;
+        let seen = self.attributes_of(pool, page);
+        self.mappings
+            .insert(start, Mapping { len: size, chunk: handle, origin: Origin::Handle, grants: Vec::new() });
+        if let Some(reservation) = self.reservations.get_mut(&base) {
+            reservation.owner = Some(pool);
+            reservation.mappings += 1;
+            reservation.seen = Some(seen);
+        }
+        if let Some(chunk) = self.chunks.get_mut(&handle) {
+            chunk.maps += 1;
+        }
+        Ok(())
+    }
+
+    fn check_map_size(&self, size: u64, available: u64) -> Answer<()> {
+        if size > available {
+            let code = match self.soc {
+                Soc::Ascend910B => codes::RT_MEMORY_ALLOCATION,
+                Soc::Ascend950 => codes::RT_PARAM_INVALID,
+            };
+            return refuse(code, "larger than the chunk");
+        }
+        if self.strict && size != available {
+            return refuse(
+                codes::RT_PARAM_INVALID,
+                "strict: the size of a mapping must be that of its chunk",
+            );
+        }
+        Ok(())
+    }
+
+    /// The length of the mapping that `aclrtUnmapMem` would remove, or why it would refuse.
+    pub(crate) fn unmap_len(&self, start: u64) -> Answer<u64> {
+        if start == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        if self.soc == Soc::Ascend950 && start % HUGE != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "the address is not a multiple of the granule");
+        }
+        let len = self.mapping_at(start)?.len;
+        if self.held.iter().any(|&(held, size)| held < start + len && start < held.saturating_add(size)) {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "busy: a copy holds the range");
+        }
+        Ok(len)
+    }
+
+    /// `aclrtUnmapMem`.
+    pub(crate) fn unmap(&mut self, start: u64) -> Answer<()> {
+        self.unmap_len(start)?;
+        self.remove_mapping(start);
+        Ok(())
+    }
+
+    /// The mapping of a handle that starts exactly there.
+    fn mapping_at(&self, start: u64) -> Answer<&Mapping> {
+        let found = self.mappings.get(&start).filter(|mapping| mapping.origin == Origin::Handle);
+        found.ok_or(Refusal::new(
+            codes::RT_DRV_INTERNAL_ERROR,
+            "the address is not the exact start of a mapping",
+        ))
+    }
+
+    /// `aclrtMemGetAllocationGranularity`.
+    pub(crate) fn granularity(&self, prop: &PhysicalProp, option: u32) -> Answer<u64> {
+        let page = self.page_of(prop)?;
+        if option > 1 {
+            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "no such granularity option");
+        }
+        if prop.reserve != 0 {
+            return refuse(codes::RT_PARAM_INVALID, "the reserved field must be 0");
+        }
+        self.pool_of(prop.location)?;
+        Ok(page)
+    }
+
+    /// `aclrtMemSetAccess`; devices by the driver's numbers.
+    pub(crate) fn set_access(&mut self, start: u64, size: u64, grants: &[AccessDescriptor]) -> Answer<()> {
+        let (Some(grant), true) = (grants.first(), start != 0) else {
+            return refuse(codes::RT_PARAM_INVALID, "null address or no descriptor");
+        };
+        if grants.len() != 1 {
+            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "the driver misreads more than one descriptor");
+        }
+        if grant.flags != codes::ACCESS_READWRITE {
+            return refuse(
+                codes::RT_FEATURE_NOT_SUPPORT,
+                "only read and write access together can be granted",
+            );
+        }
+        let owner = match grant.location {
+            Location { id, kind: location::DEVICE } if (id as usize) < self.host_pool() => id as usize,
+            Location { id: 0, kind: location::HOST } => self.host_pool(),
+            _ => return refuse(codes::RT_PARAM_INVALID, "no such location"),
+        };
+        let mapping = self.mapping_at(start)?;
+        if mapping.len != size {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "the size is not that of the mapping");
+        }
+        let own = self.chunks.get(&mapping.chunk).is_some_and(|chunk| chunk.pool == owner);
+        if let Some(mapping) = self.mappings.get_mut(&start)
+            && !own
+            && !mapping.grants.contains(&grant.location)
+        {
+            mapping.grants.push(grant.location);
+        }
+        Ok(())
+    }
+
+    /// `aclrtMemGetAccess`: 3 for those who may use the memory, 0 for the others.
+    pub(crate) fn get_access(&self, address: u64, place: Location) -> Answer<u64> {
+        if address == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let Some((_, mapping)) = self.mapping_of(address) else {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "nothing is mapped there");
+        };
+        let owner = self.chunks.get(&mapping.chunk).map(|chunk| self.place_of(chunk.pool));
+        let granted = owner == Some(place) || mapping.grants.contains(&place);
+        Ok(if granted { codes::ACCESS_READWRITE } else { 0 })
+    }
+
+    /// `aclrtMemRetainAllocationHandle`: the handle mapped there, with one more reference.
+    pub(crate) fn retain(&mut self, start: u64) -> Answer<u64> {
+        if start == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let handle = self.mapping_at(start)?.chunk;
+        if let Some(chunk) = self.chunks.get_mut(&handle) {
+            chunk.held += 1;
+        }
+        Ok(handle)
+    }
+
+    /// `aclrtMemGetAllocationPropertiesFromHandle`; devices by the driver's numbers.
+    pub(crate) fn properties(&self, handle: u64) -> Answer<PhysicalProp> {
+        if handle == 0 {
+            return refuse(codes::INVALID_PARAM, "null handle");
+        }
+        let chunk = self.chunks.get(&handle);
+        chunk.map_or(refuse(codes::RT_PARAM_INVALID, "no such handle"), |chunk| Ok(chunk.prop))
+    }
+
+    /// `aclrtMemGetAddressRange`: start and length of the mapping around an address.
+    pub(crate) fn address_range(&self, address: u64) -> Answer<(u64, u64)> {
+        if address == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        let found = self.mapping_of(address).map(|(start, mapping)| (start, mapping.len));
+        found.ok_or(Refusal::new(codes::RT_PARAM_INVALID, "nothing is mapped there"))
+    }
+
+    /// `aclrtPointerGetAttributes`; devices by the driver's numbers.
+    pub(crate) fn pointer_attributes(&mut self, address: u64) -> Answer<PointerAttributes> {
+        if address == 0 {
+            return refuse(codes::INVALID_PARAM, "null address");
+        }
+        if let Some(reservation) = self.reservation_of(address) {
+            let seen = reservation.seen;
+            return seen
+                .ok_or(Refusal::new(codes::RT_INVALID_HANDLE, "nothing was ever mapped in the reservation"));
+        }
+        if let Some((_, mapping)) = self.mapping_of(address) {
+            let chunk = self.chunks.get(&mapping.chunk).map(|chunk| (chunk.pool, chunk.page));
+            return Ok(chunk.map_or_else(Self::unregistered, |(pool, page)| self.attributes_of(pool, page)));
+        }
+        let within = |(base, len): (u64, u64)| address.checked_sub(base).is_some_and(|offset| offset < len);
+        if within(self.window.bounds()) || within(self.heap.bounds()) {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "a device address that is not allocated");
+        }
+        let known = self.host.knows(address);
+        let location = if known { Location::host() } else { Self::unregistered().location };
+        Ok(PointerAttributes { location, page_size: super::backing::os_page() as u32 })
+    }
+
+    fn unregistered() -> PointerAttributes {
+        let location = Location { id: 0, kind: location::UNREGISTERED };
+        PointerAttributes { location, page_size: super::backing::os_page() as u32 }
+    }
+
+    fn place_of(&self, pool: usize) -> Location {
+        if pool == self.host_pool() { Location::host() } else { Location::device(pool as u32) }
+    }
+
+    fn attributes_of(&self, pool: usize, page: u64) -> PointerAttributes {
+        let location = self.place_of(pool);
+        let page = match location.kind {
+            location::HOST => super::backing::os_page(),
+            _ => page.min(HUGE),
+        };
+        PointerAttributes { location, page_size: page as u32 }
+    }
+}
