@@ -110,7 +110,6 @@ fn replay(
         let mut audit = Audit::start(&rig, trace, plan.verify, pass == 1, &mut progress)?;
         let result = player.pass(OnOom::Continue, &mut audit);
         audit.end_step();
-        audit.findings.extend(player.take_wrong());
         let last = pass == report.pass;
         match result {
             Ok(outcome) if last => audit.fill(report, &outcome)?,
@@ -133,6 +132,9 @@ fn replay(
             break;
         }
     }
+    // The last tasks run now, and with them the last checks.
+    report.findings.extend(rig.wait_device().err());
+    report.findings.extend(player.take_wrong());
     report.verified_blocks = player.verified();
     drop(player);
     report.findings.extend(rig.close());

@@ -12,7 +12,7 @@
 
 use ascend_alloc::DevicePtr;
 use ascend_alloc::Error;
-use ascend_sim::exec::Access;
+use ascend_sim::Access;
 
 use crate::meter::Probe;
 use crate::rig::{DEVICE, Rig};
@@ -83,6 +83,7 @@ pub struct Player<'a, P> {
     verifier: Option<Verifier>,
     slots: Vec<Slot>,
     live: u64,
+    wrong: Vec<String>,
     /// Added to a block index it gives the tag; grows from pass to pass, so that tags stay unique.
     first_tag: u64,
 }
@@ -100,6 +101,7 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
             verifier: verify.then(|| Verifier::new(rig.bytes())),
             slots: vec![Slot::default(); trace.blocks],
             live: 0,
+            wrong: Vec::new(),
             first_tag: 1,
         }
     }
@@ -150,10 +152,13 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
         Ok(())
     }
 
-    /// What `--verify` found wrong since the last call.
+    /// What was wrong with the blocks since the last call: memory that is not there, and with
+    /// `verify` what that found in the tasks that have run.
     #[must_use]
-    pub fn take_wrong(&self) -> Vec<String> {
-        self.verifier.as_ref().map_or_else(Vec::new, Verifier::take_wrong)
+    pub fn take_wrong(&mut self) -> Vec<String> {
+        let mut wrong = std::mem::take(&mut self.wrong);
+        wrong.extend(self.verifier.as_ref().map_or_else(Vec::new, Verifier::take_wrong));
+        wrong
     }
 
     /// How many blocks `--verify` has checked, if it is on.
@@ -221,7 +226,7 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
 
     /// Queues a task that writes the block; for the order of uses, reading and writing is writing.
     fn touch(
-        &self,
+        &mut self,
         block: Watched,
         stream: u16,
         label: &'static str,
@@ -229,6 +234,13 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
     ) -> Result<(), String> {
         if block.bytes == 0 {
             return Ok(());
+        }
+        // The simulated device would fault; here the replay goes on.
+        if !self.rig.is_backed(block.address, block.bytes) {
+            self.wrong.push(format!(
+                "task \"{label}\" uses {} bytes at {:#x} (tag {}), where not all is mapped",
+                block.bytes, block.address, block.tag
+            ));
         }
         let access = Access { start: block.address, len: block.bytes, write: true, tag: block.tag };
         self.rig.submit(self.rig.stream(stream), label, access, work)

@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator};
-use ascend_sim::exec::{Access, Task};
-use ascend_sim::{BackingMode, Sim, SimConfig};
+use ascend_sim::{Access, BackingMode, Sim, SimConfig, Task};
 
 use crate::meter::{Metered, Probe};
 use crate::verify::{Bytes, Work};
+
+/// A timeout: wait as long as it takes.
+const WAIT_FOREVER: i32 = -1;
 
 /// The device that replays use.
 pub const DEVICE: DeviceId = 0;
@@ -44,7 +46,6 @@ pub struct Rig<P> {
     driver: Arc<Metered<SimDriver, P>>,
     sim: Sim,
     streams: Vec<Stream>,
-    ticking: bool,
 }
 
 impl<P: Probe + 'static> Rig<P> {
@@ -65,14 +66,15 @@ impl<P: Probe + 'static> Rig<P> {
         let mut handles = vec![Stream(0)];
         for number in 1..streams {
             let handle = sim
+                .executor()
                 .create_stream(DEVICE)
-                .map_err(|code| format!("the simulator refuses stream number {number}: {code:?}"))?;
+                .map_err(|code| format!("the simulator refuses stream number {number} with {code}"))?;
             handles.push(Stream(handle));
         }
         let driver = Arc::new(Metered::new(SimDriver::new(sim.clone()), probe));
         let allocator = DeviceAllocator::new(options.config.clone(), driver.clone())
             .map_err(|error| format!("the allocator cannot be made: {error}"))?;
-        Ok(Rig { allocator, driver, sim, streams: handles, ticking: options.lag > 0 })
+        Ok(Rig { allocator, driver, sim, streams: handles })
     }
 
     /// The stream of a stream index.
@@ -100,8 +102,9 @@ impl<P: Probe + 'static> Rig<P> {
     ) -> Result<(), String> {
         let task = Task { label, accesses: [access].into_iter().collect(), work };
         self.sim
+            .executor()
             .submit(DEVICE, stream.0, task)
-            .map_err(|code| format!("the simulator refuses task {label}: {code:?}"))
+            .map_err(|code| format!("the simulator refuses task {label} with {code}"))
     }
 
     /// The program waits for a stream.
@@ -109,7 +112,10 @@ impl<P: Probe + 'static> Rig<P> {
     /// # Errors
     /// The simulator refuses it.
     pub fn wait(&self, stream: Stream) -> Result<(), String> {
-        self.sim.synchronize_stream(DEVICE, stream.0).map_err(|code| format!("the wait failed: {code:?}"))
+        self.sim
+            .executor()
+            .synchronize_stream(DEVICE, stream.0, WAIT_FOREVER)
+            .map_err(|code| format!("the program's wait failed with {code}"))
     }
 
     /// The program waits for the device.
@@ -117,37 +123,44 @@ impl<P: Probe + 'static> Rig<P> {
     /// # Errors
     /// The simulator refuses it.
     pub fn wait_device(&self) -> Result<(), String> {
-        self.sim.synchronize_device(DEVICE).map_err(|code| format!("the wait failed: {code:?}"))
+        self.sim
+            .executor()
+            .synchronize_device(DEVICE, WAIT_FOREVER)
+            .map_err(|code| format!("the program's wait failed with {code}"))
     }
 
-    /// One trace event has passed.
+    /// Whether every byte of a range has physical memory behind it.
+    #[must_use]
+    pub fn is_backed(&self, address: u64, bytes: u64) -> bool {
+        self.sim.is_backed(address, bytes)
+    }
+
+    /// One trace event has passed; so the ticks that findings name are numbers of events, from 0.
     pub fn tick(&self) {
-        if self.ticking {
-            self.sim.tick(1);
-        }
+        self.sim.executor().tick(1);
     }
 
     /// Physical memory in use, as the simulator counts, bytes.
     #[must_use]
     pub fn physical(&self) -> u64 {
-        self.sim.physical_used(DEVICE)
+        self.sim.physical_bytes(DEVICE)
     }
 
     /// The highest value of [`physical`](Self::physical) since the start or the last reset.
     #[must_use]
     pub fn peak_physical(&self) -> u64 {
-        self.sim.peak_physical(DEVICE)
+        self.sim.physical_peak(DEVICE)
     }
 
     /// Starts a new peak at the present value.
     pub fn reset_peak_physical(&self) {
-        self.sim.reset_peak_physical(DEVICE);
+        self.sim.reset_peak(DEVICE);
     }
 
     /// What the simulator found wrong since the last call.
     #[must_use]
     pub fn take_findings(&self) -> Vec<String> {
-        self.sim.take_findings().into_iter().map(|finding| finding.to_string()).collect()
+        self.sim.take_findings()
     }
 
     /// The program's way to the bytes of the device.
@@ -162,8 +175,8 @@ impl<P: Probe + 'static> Rig<P> {
         let mut findings = Vec::new();
         findings.extend(self.wait_device().err());
         drop(self.allocator);
-        findings.extend(self.sim.take_findings().into_iter().map(|finding| finding.to_string()));
-        let left = self.sim.physical_used(DEVICE);
+        findings.extend(self.sim.take_findings());
+        let left = self.sim.physical_bytes(DEVICE);
         if left != 0 {
             findings.push(format!("accounting: {left} bytes of physical memory outlive the allocator"));
         }
@@ -176,10 +189,10 @@ struct SimBytes(Sim);
 
 impl Bytes for SimBytes {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), String> {
-        self.0.write_bytes(address, bytes).map_err(|error| format!("{error:?}"))
+        self.0.write_bytes(address, bytes).map_err(|code| format!("the simulator answers {code}"))
     }
 
     fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), String> {
-        self.0.read_bytes(address, bytes).map_err(|error| format!("{error:?}"))
+        self.0.read_bytes(address, bytes).map_err(|code| format!("the simulator answers {code}"))
     }
 }

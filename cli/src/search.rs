@@ -64,8 +64,10 @@ fn complete(trace: &Trace, options: &RigOptions, memory: u64) -> (bool, Vec<Stri
         Ok(rig) => rig,
         Err(reason) => return (false, vec![reason]),
     };
-    let outcome = Player::new(&rig, trace, false).pass(OnOom::Stop, &mut ());
-    let mut findings = rig.take_findings();
+    let mut player = Player::new(&rig, trace, false);
+    let outcome = player.pass(OnOom::Stop, &mut ());
+    let mut findings = player.take_wrong();
+    findings.extend(rig.take_findings());
     let completed = match outcome {
         Ok(outcome) => outcome.ooms == 0,
         Err(failure) => {
