@@ -175,20 +175,25 @@ impl Bar {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(trace.events.len() as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{msg:32} {bar:40} {percent:>3} %") {
+        if let Ok(style) = ProgressStyle::with_template("{msg:44} {bar:40} {percent:>3} %") {
             bar.set_style(style);
         }
         Bar { bar, name: trace.name.clone(), phase: None }
     }
 
     fn show(&mut self, phase: Phase, events: usize) {
+        if phase == Phase::Search {
+            // How many replays a search takes is not known before its end.
+            self.bar.set_position(0);
+            self.bar.set_message(format!("{}: smallest device, {events} replays", self.name));
+            return;
+        }
         if self.phase != Some(phase) {
             self.phase = Some(phase);
             self.bar.set_message(match phase {
                 Phase::Replay(1, 1) => format!("{}: replay", self.name),
                 Phase::Replay(pass, passes) => format!("{}: replay {pass} of {passes}", self.name),
-                Phase::Timing => format!("{}: timing", self.name),
-                Phase::Search => format!("{}: smallest device", self.name),
+                Phase::Timing | Phase::Search => format!("{}: timing", self.name),
             });
         }
         self.bar.set_position(events as u64);

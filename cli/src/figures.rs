@@ -36,7 +36,7 @@ pub enum Phase {
     Replay(u32, u32),
     /// The timed passes.
     Timing,
-    /// The search for the smallest device.
+    /// The search for the smallest device; instead of events, replays are counted.
     Search,
 }
 
@@ -70,7 +70,9 @@ pub fn measure(trace: &Trace, plan: &Plan, progress: &mut dyn FnMut(Phase, usize
         }
         if plan.min_memory {
             progress(Phase::Search, 0);
-            let found = search::min_memory(trace, &plan.rig, report.peak_physical);
+            let found = search::min_memory(trace, &plan.rig, report.peak_physical, &mut |replays| {
+                progress(Phase::Search, replays);
+            });
             report.min_memory = found.bytes;
             report.search_replays = found.replays;
             report.findings.extend(found.findings);
@@ -109,6 +111,9 @@ fn replay(
         let mut progress = |events| progress(phase, events);
         let mut audit = Audit::start(&rig, trace, plan.verify, pass == 1, &mut progress)?;
         let result = player.pass(OnOom::Continue, &mut audit);
+        if let Ok(outcome) = &result {
+            audit.peak_live = outcome.peak_live;
+        }
         audit.end_step();
         let last = pass == report.pass;
         match result {

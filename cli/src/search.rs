@@ -41,12 +41,18 @@ pub struct Found {
 }
 
 /// Searches for the smallest device. `completes` is a size that is known or likely to complete,
-/// in bytes; the memory of `options` is not used.
+/// in bytes; the memory of `options` is not used. `progress` is told how many replays are done.
 #[must_use]
-pub fn min_memory(trace: &Trace, options: &RigOptions, completes: u64) -> Found {
+pub fn min_memory(
+    trace: &Trace,
+    options: &RigOptions,
+    completes: u64,
+    progress: &mut dyn FnMut(usize),
+) -> Found {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
     let replay = |step: u64| complete(trace, options, step * DEVICE_STEP);
-    let mut search = Search { replay: &replay, threads, known: HashMap::new(), findings: Vec::new() };
+    let mut search =
+        Search { replay: &replay, threads, progress, known: HashMap::new(), findings: Vec::new() };
     // Requested bytes do not overlap, so fewer bytes than are live together cannot do.
     let floor = trace.peak_live.div_ceil(DEVICE_STEP).saturating_sub(1);
     let step = search.smallest(floor, completes.div_ceil(DEVICE_STEP));
@@ -85,6 +91,7 @@ type Replay<'a> = &'a (dyn Fn(u64) -> (bool, Vec<String>) + Sync);
 struct Search<'a> {
     replay: Replay<'a>,
     threads: usize,
+    progress: &'a mut dyn FnMut(usize),
     known: HashMap<u64, bool>,
     findings: Vec<String>,
 }
@@ -210,6 +217,7 @@ impl Search<'_> {
             let size = step * DEVICE_STEP;
             self.findings.extend(findings.into_iter().map(|f| format!("device of {size} bytes: {f}")));
         }
+        (self.progress)(self.known.len());
         steps.iter().map(|step| self.known[step]).collect()
     }
 }
@@ -225,7 +233,9 @@ mod tests {
         completes: impl Fn(u64) -> bool + Sync,
     ) -> Option<u64> {
         let replay = |step: u64| (completes(step), Vec::new());
-        let mut search = Search { replay: &replay, threads, known: HashMap::new(), findings: Vec::new() };
+        let progress = &mut |_| ();
+        let mut search =
+            Search { replay: &replay, threads, progress, known: HashMap::new(), findings: Vec::new() };
         search.smallest(floor, likely)
     }
 
@@ -276,10 +286,14 @@ mod tests {
     #[test]
     fn findings_name_the_device() {
         let replay = |step: u64| (step > 3, vec![format!("bad {step}")]);
-        let mut search = Search { replay: &replay, threads: 2, known: HashMap::new(), findings: Vec::new() };
+        let mut counts = Vec::new();
+        let progress = &mut |count| counts.push(count);
+        let mut search =
+            Search { replay: &replay, threads: 2, progress, known: HashMap::new(), findings: Vec::new() };
         assert_eq!(search.run(&[3, 4]), [false, true]);
         assert_eq!(search.run(&[4]), [true]);
         search.findings.sort();
         assert_eq!(search.findings, ["device of 6291456 bytes: bad 3", "device of 8388608 bytes: bad 4"]);
+        assert_eq!(counts, [2, 2]);
     }
 }
