@@ -98,6 +98,7 @@ calls! {
     CaptureGetInfo = "aclmdlRICaptureGetInfo",
     CaptureEnd = "aclmdlRICaptureEnd",
     CaptureThreadExchangeMode = "aclmdlRICaptureThreadExchangeMode",
+    GraphExecute = "aclmdlRIExecuteAsync",
     GraphDestroy = "aclmdlRIDestroy",
 }
 

@@ -70,11 +70,6 @@ impl Devices {
         self.visible.iter().position(|&device| device == driver).map(|index| index as u32)
     }
 
-    /// Whether the process numbers the devices as the driver does.
-    pub(crate) fn is_identity(&self) -> bool {
-        self.visible.iter().enumerate().all(|(user, &driver)| user == driver as usize)
-    }
-
     /// Sets a device (process's number): what becomes current.
     pub(crate) fn set(&mut self, user: u32) -> Answer<Current> {
         let device = self.driver_id(user)?;

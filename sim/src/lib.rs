@@ -27,6 +27,9 @@ mod threads;
 
 pub use config::{BackingMode, SimConfig, Soc};
 pub use control::{LogEntry, UnknownFunction};
-pub use exec::{Access, ExecMode, Executor, Finding, HostOp, Task};
+pub use exec::{
+    Access, CaptureMode, CaptureStatus, ExecMode, Executor, Finding, HostOp, LAG_NEVER, Task, WAIT_FOREVER,
+    Work,
+};
 pub use memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
 pub use sim::Sim;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) executor: Executor,
     /// Findings that are not the use checker's.
     pub(crate) findings: Mutex<Vec<String>>,
+    /// Devices on which queued work touched memory that was not there, until a wait says so.
+    pub(crate) faulted: Box<[AtomicBool]>,
     notes: Vec<String>,
     mapped: bool,
 }
@@ -67,6 +69,7 @@ impl Sim {
             memory: Mutex::new(Memory::new(&config, backing)),
             executor,
             findings: Mutex::new(Vec::new()),
+            faulted: (0..config.devices).map(|_| AtomicBool::new(false)).collect(),
             notes,
             mapped,
             config,
@@ -92,13 +95,6 @@ impl Sim {
     #[must_use]
     pub fn soc(&self) -> Soc {
         self.inner.config.soc
-    }
-
-    /// Whether the process numbers the devices as the driver does: only then does
-    /// `aclrtMemSetAccess`, which takes the driver's number, name the device a program means.
-    #[must_use]
-    pub fn numbers_are_the_drivers(&self) -> bool {
-        self.inner.devices.lock().is_identity()
     }
 
     /// The streams, events and queued work of all devices, with the driver's device numbers.

@@ -108,8 +108,8 @@ impl Driver for SimDriver {
         Ok(self.sim.soc().tail_pad())
     }
 
-    fn owner_access_is_addressable(&self, _device: DeviceId) -> bool {
-        self.sim.numbers_are_the_drivers()
+    fn owner_access_is_addressable(&self, device: DeviceId) -> bool {
+        self.sim.driver_device(device) == Ok(device)
     }
 
     fn reserve(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
@@ -142,10 +142,12 @@ impl Driver for SimDriver {
         self.answer("aclrtUnmapMem", format_args!("{address:#x}"), self.sim.unmap(address))
     }
 
-    /// As the vendor's call does, takes `peer` for the driver's own device number.
     fn set_access(&self, _device: DeviceId, address: u64, bytes: u64, peer: DeviceId) -> DriverResult<()> {
-        let grant = AccessDescriptor { flags: codes::ACCESS_READWRITE, location: Location::device(peer) };
-        let answer = self.sim.set_access(address, bytes, &[grant]);
+        // The call takes the driver's device numbers, which ACL does not translate.
+        let answer = self.sim.driver_device(peer).and_then(|peer| {
+            let grant = AccessDescriptor { flags: codes::ACCESS_READWRITE, location: Location::device(peer) };
+            self.sim.set_access(address, bytes, &[grant])
+        });
         let arguments = format_args!("{address:#x}, size={bytes}, device={peer} read and write, count=1");
         self.answer("aclrtMemSetAccess", arguments, answer)
     }
@@ -269,12 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn renumbered_devices_cannot_be_named_by_set_access() {
+    fn renumbered_devices_are_translated() {
         let config = SimConfig { devices: 4, visible_devices: Some(vec![1, 3]), ..SimConfig::default() };
         let driver = SimDriver::new(Sim::new(config));
         assert_eq!(driver.device_count().unwrap(), 2);
         assert!(!driver.owner_access_is_addressable(0));
-        driver.malloc_physical(1, 2 << 20, PageKind::Huge).unwrap();
+        let chunk = driver.malloc_physical(1, 2 << 20, PageKind::Huge).unwrap();
+        let range = driver.reserve(1, 2 << 20).unwrap();
+        driver.map(1, range, 2 << 20, chunk).unwrap();
+        driver.set_access(1, range, 2 << 20, 0).unwrap();
+        assert_eq!(driver.sim().get_access(range, Location::device(1)), Ok(3));
+        assert_eq!(driver.sim().get_access(range, Location::device(0)), Ok(0));
         assert_eq!(driver.sim().physical_bytes(3), 2 << 20);
         assert_eq!(driver.sim().physical_bytes(1), 0);
     }

@@ -2,6 +2,7 @@
 //! translate device numbers, tell the use checker what the host does, and leave the rest to the
 //! model.
 
+mod captures;
 mod copies;
 mod device;
 mod heap;

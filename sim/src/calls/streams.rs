@@ -1,128 +1,327 @@
-//! Streams, events and queued work.
+//! Streams and events of the current device, and queued work. 0 is the default stream.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::call::Call;
-use crate::exec::Task;
+use crate::codes;
+use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work};
+use crate::refusal::{Answer, refuse};
 use crate::sim::{Inner, Sim};
 
 impl Sim {
-    /// `aclrtCreateStream` on the current device.
+    /// A call on the current device that the executor answers.
+    pub(super) fn queue<T>(
+        &self,
+        call: Call,
+        arguments: std::fmt::Arguments<'_>,
+        ask: impl FnOnce(&Executor, u32) -> Result<T, i32>,
+    ) -> Result<T, i32> {
+        self.call(call, arguments, || {
+            let device = self.current()?;
+            Inner::executed(ask(&self.inner.executor, device))
+        })
+    }
+
+    /// A call about an event, whatever device is current.
+    fn event<T>(
+        &self,
+        call: Call,
+        event: u64,
+        ask: impl FnOnce(&Executor) -> Result<T, i32>,
+    ) -> Result<T, i32> {
+        self.call(call, format_args!("{event:#x}"), || {
+            if event == 0 {
+                return refuse(codes::INVALID_PARAM, "null event");
+            }
+            Inner::executed(ask(&self.inner.executor))
+        })
+    }
+
+    /// Says once that queued work of the device touched memory that was not there.
+    pub(super) fn report_fault(&self, device: u32) -> Answer<()> {
+        let fault = self.inner.faulted.get(device as usize);
+        if fault.is_some_and(|fault| fault.swap(false, Relaxed)) {
+            return refuse(
+                codes::RT_AICORE_TRAP_WRITE_OVERFLOW,
+                "queued work touched memory that was not there",
+            );
+        }
+        Ok(())
+    }
+
+    /// `aclrtCreateStream`.
     ///
     /// # Errors
     /// The ACL code: 107002 without a device, 207008 when there are no more.
     pub fn create_stream(&self) -> Result<u64, i32> {
-        self.call(Call::CreateStream, format_args!(""), || {
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.create_stream(device))
+        self.queue(Call::CreateStream, format_args!(""), |exec, device| exec.create_stream(device))
+    }
+
+    /// `aclrtCreateStreamWithConfig`. Priority and flags are taken and mean nothing here.
+    ///
+    /// # Errors
+    /// As [`create_stream`](Self::create_stream).
+    pub fn create_stream_with_config(&self, priority: u32, flags: u32) -> Result<u64, i32> {
+        let arguments = format_args!("priority={priority}, flags={flags:#x}");
+        self.queue(Call::CreateStreamWithConfig, arguments, |exec, device| exec.create_stream(device))
+    }
+
+    /// `aclrtDestroyStream`.
+    ///
+    /// # Errors
+    /// The ACL code: 100000 for null, 107017 for a stale handle, 107027 while it is captured.
+    pub fn destroy_stream(&self, stream: u64) -> Result<(), i32> {
+        self.queue(Call::DestroyStream, format_args!("{stream:#x}"), |exec, device| {
+            exec.destroy_stream(device, stream, false)
         })
     }
 
-    /// `aclrtCreateEventExWithFlag` on the current device.
+    /// `aclrtDestroyStreamForce`: drops work that has not begun.
     ///
     /// # Errors
-    /// The ACL code: 107002 without a device, 107000 for wrong flags, 207007 when there are no more.
-    pub fn create_event_ex(&self, flags: u32) -> Result<u64, i32> {
-        self.call(Call::CreateEventExWithFlag, format_args!("flags={flags:#x}"), || {
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.create_event(device, flags, true))
+    /// As [`destroy_stream`](Self::destroy_stream).
+    pub fn destroy_stream_force(&self, stream: u64) -> Result<(), i32> {
+        self.queue(Call::DestroyStreamForce, format_args!("{stream:#x}"), |exec, device| {
+            exec.destroy_stream(device, stream, true)
         })
     }
 
-    /// `aclrtDestroyEvent`.
+    /// `aclrtStreamQuery`: whether everything queued is complete.
     ///
     /// # Errors
-    /// The ACL code: 107017 for a stale handle.
-    pub fn destroy_event(&self, event: u64) -> Result<(), i32> {
-        self.call(Call::DestroyEvent, format_args!("{event:#x}"), || {
-            Inner::executed(self.inner.executor.destroy_event(event))
-        })
-    }
-
-    /// `aclrtRecordEvent`.
-    ///
-    /// # Errors
-    /// The ACL code.
-    pub fn record_event(&self, event: u64, stream: u64) -> Result<(), i32> {
-        self.call(Call::RecordEvent, format_args!("{event:#x}, stream={stream:#x}"), || {
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.record_event(device, event, stream))
-        })
-    }
-
-    /// `aclrtQueryEventStatus`: whether it is complete.
-    ///
-    /// # Errors
-    /// The ACL code.
-    pub fn query_event_status(&self, event: u64) -> Result<bool, i32> {
-        self.call(Call::QueryEventStatus, format_args!("{event:#x}"), || {
-            Inner::executed(self.inner.executor.query_event_status(event))
-        })
-    }
-
-    /// `aclrtSynchronizeEvent`.
-    ///
-    /// # Errors
-    /// The ACL code.
-    pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
-        self.call(Call::SynchronizeEvent, format_args!("{event:#x}"), || {
-            Inner::executed(self.inner.executor.synchronize_event(event, -1))
-        })
-    }
-
-    /// `aclrtStreamWaitEvent`.
-    ///
-    /// # Errors
-    /// The ACL code.
-    pub fn stream_wait_event(&self, stream: u64, event: u64) -> Result<(), i32> {
-        self.call(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), || {
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.stream_wait_event(device, stream, event))
+    /// The ACL code: 107017 for a stale handle, 107027 while it is captured.
+    pub fn stream_query(&self, stream: u64) -> Result<bool, i32> {
+        self.queue(Call::StreamQuery, format_args!("{stream:#x}"), |exec, device| {
+            exec.stream_query(device, stream)
         })
     }
 
     /// `aclrtSynchronizeStream`.
     ///
     /// # Errors
-    /// The ACL code.
+    /// The ACL code: 107017 for a stale handle, 107027 while it is captured, 507043 if queued work
+    /// touched memory that was not there.
     pub fn synchronize_stream(&self, stream: u64) -> Result<(), i32> {
-        self.call(Call::SynchronizeStream, format_args!("{stream:#x}"), || {
+        self.wait_stream(Call::SynchronizeStream, stream, WAIT_FOREVER)
+    }
+
+    /// `aclrtSynchronizeStreamWithTimeout`, in milliseconds.
+    ///
+    /// # Errors
+    /// As [`synchronize_stream`](Self::synchronize_stream); 107000 for 0 and below -1, 507046 when
+    /// the time is over.
+    pub fn synchronize_stream_with_timeout(&self, stream: u64, timeout: i32) -> Result<(), i32> {
+        self.wait_stream(Call::SynchronizeStreamWithTimeout, stream, timeout)
+    }
+
+    fn wait_stream(&self, call: Call, stream: u64, timeout: i32) -> Result<(), i32> {
+        self.call(call, format_args!("{stream:#x}, timeout={timeout}"), || {
             let device = self.current()?;
-            Inner::executed(self.inner.executor.synchronize_stream(device, stream, -1))
+            Inner::executed(self.inner.executor.synchronize_stream(device, stream, timeout))?;
+            self.report_fault(device)
         })
     }
 
-    /// `aclrtSynchronizeDevice` of the current device.
+    /// `aclrtSynchronizeDevice`.
     ///
     /// # Errors
-    /// The ACL code.
+    /// The ACL code: 107002 without a device, 107027 while a stream of it is captured.
     pub fn synchronize_device(&self) -> Result<(), i32> {
-        self.call(Call::SynchronizeDevice, format_args!(""), || {
+        self.wait_device(Call::SynchronizeDevice, WAIT_FOREVER)
+    }
+
+    /// `aclrtSynchronizeDeviceWithTimeout`, in milliseconds.
+    ///
+    /// # Errors
+    /// As [`synchronize_device`](Self::synchronize_device); 107000 for 0 and below -1, 507046 when
+    /// the time is over.
+    pub fn synchronize_device_with_timeout(&self, timeout: i32) -> Result<(), i32> {
+        self.wait_device(Call::SynchronizeDeviceWithTimeout, timeout)
+    }
+
+    fn wait_device(&self, call: Call, timeout: i32) -> Result<(), i32> {
+        self.call(call, format_args!("timeout={timeout}"), || {
             let device = self.current()?;
-            Inner::executed(self.inner.executor.synchronize_device(device, -1))
+            Inner::executed(self.inner.executor.synchronize_device(device, timeout))?;
+            self.report_fault(device)
         })
     }
 
-    /// Whether a stream of the current device is being captured (`aclmdlRICaptureGetInfo`).
+    /// `aclrtCreateEvent`: an event of the old mode.
+    ///
+    /// # Errors
+    /// The ACL code: 107002 without a device.
+    pub fn create_event(&self) -> Result<u64, i32> {
+        self.queue(Call::CreateEvent, format_args!(""), |exec, device| {
+            exec.create_event(device, EVENT_DEFAULT, false)
+        })
+    }
+
+    /// `aclrtCreateEventWithFlag`: an event of the old mode.
+    ///
+    /// # Errors
+    /// The ACL code: 107002 without a device, 107000 for wrong flags.
+    pub fn create_event_with_flag(&self, flags: u32) -> Result<u64, i32> {
+        self.queue(Call::CreateEventWithFlag, format_args!("flags={flags:#x}"), |exec, device| {
+            exec.create_event(device, flags, false)
+        })
+    }
+
+    /// `aclrtCreateEventExWithFlag`: an event of the new mode.
+    ///
+    /// # Errors
+    /// The ACL code: 107002 without a device, 107000 for wrong flags.
+    pub fn create_event_ex(&self, flags: u32) -> Result<u64, i32> {
+        self.queue(Call::CreateEventExWithFlag, format_args!("flags={flags:#x}"), |exec, device| {
+            exec.create_event(device, flags, true)
+        })
+    }
+
+    /// `aclrtDestroyEvent`.
+    ///
+    /// # Errors
+    /// The ACL code: 100000 for null, 107017 for a stale handle.
+    pub fn destroy_event(&self, event: u64) -> Result<(), i32> {
+        self.event(Call::DestroyEvent, event, |exec| exec.destroy_event(event))
+    }
+
+    /// `aclrtRecordEvent`.
+    ///
+    /// # Errors
+    /// The ACL code: 100000 for a null event, 107017 for a stale handle, 207007 without an event of
+    /// the device.
+    pub fn record_event(&self, event: u64, stream: u64) -> Result<(), i32> {
+        self.queue(Call::RecordEvent, format_args!("{event:#x}, stream={stream:#x}"), |exec, device| {
+            not_null(event)?;
+            exec.record_event(device, event, stream)
+        })
+    }
+
+    /// `aclrtResetEvent`: only for events of the old mode.
+    ///
+    /// # Errors
+    /// The ACL code: 207000 for an event of the new mode.
+    pub fn reset_event(&self, event: u64, stream: u64) -> Result<(), i32> {
+        self.queue(Call::ResetEvent, format_args!("{event:#x}, stream={stream:#x}"), |exec, device| {
+            not_null(event)?;
+            exec.reset_event(device, event, stream)
+        })
+    }
+
+    /// `aclrtQueryEventStatus`: whether the last record is complete.
+    ///
+    /// # Errors
+    /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
+    pub fn query_event_status(&self, event: u64) -> Result<bool, i32> {
+        self.event(Call::QueryEventStatus, event, |exec| exec.query_event_status(event))
+    }
+
+    /// `aclrtQueryEvent`: the same, for events of the old mode.
+    ///
+    /// # Errors
+    /// The ACL code: 207000 for an event of the new mode.
+    pub fn query_event(&self, event: u64) -> Result<bool, i32> {
+        self.event(Call::QueryEvent, event, |exec| exec.query_event(event))
+    }
+
+    /// `aclrtQueryEventWaitStatus`: whether no wait for the event is pending; old mode only.
+    ///
+    /// # Errors
+    /// The ACL code: 207000 for an event of the new mode.
+    pub fn query_event_wait_status(&self, event: u64) -> Result<bool, i32> {
+        self.event(Call::QueryEventWaitStatus, event, |exec| exec.query_event_wait_status(event))
+    }
+
+    /// `aclrtSynchronizeEvent`.
+    ///
+    /// # Errors
+    /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
+    pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
+        self.event(Call::SynchronizeEvent, event, |exec| exec.synchronize_event(event, WAIT_FOREVER))
+    }
+
+    /// `aclrtSynchronizeEventWithTimeout`, in milliseconds.
+    ///
+    /// # Errors
+    /// As [`synchronize_event`](Self::synchronize_event); 107000 for 0 and below -1, 507047 when the
+    /// time is over.
+    pub fn synchronize_event_with_timeout(&self, event: u64, timeout: i32) -> Result<(), i32> {
+        self.event(Call::SynchronizeEventWithTimeout, event, |exec| exec.synchronize_event(event, timeout))
+    }
+
+    /// `aclrtEventElapsedTime`, in milliseconds.
+    ///
+    /// # Errors
+    /// The ACL code: 507000 if one was never recorded, 107006 without a time.
+    pub fn event_elapsed_time(&self, start: u64, end: u64) -> Result<f32, i32> {
+        self.call(Call::EventElapsedTime, format_args!("{start:#x}, {end:#x}"), || {
+            Inner::executed(not_null(start).and_then(|()| not_null(end)))?;
+            Inner::executed(self.inner.executor.elapsed(start, end))
+        })
+    }
+
+    /// `aclrtStreamWaitEvent`: later work on the stream waits for the event.
+    ///
+    /// # Errors
+    /// The ACL code: 107000 for an event that was never recorded.
+    pub fn stream_wait_event(&self, stream: u64, event: u64) -> Result<(), i32> {
+        self.queue(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), |exec, device| {
+            not_null(event)?;
+            exec.stream_wait_event(device, stream, event)
+        })
+    }
+
+    /// `aclrtLaunchHostFunc`: later work on the stream waits for the function to return.
     ///
     /// # Errors
     /// The ACL code.
-    pub fn is_capturing(&self, stream: u64) -> Result<bool, i32> {
-        self.call(Call::CaptureGetInfo, format_args!("{stream:#x}"), || {
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.is_capturing(device, stream))
+    pub fn launch_host_func(&self, stream: u64, work: Work) -> Result<(), i32> {
+        self.queue(Call::LaunchHostFunc, format_args!("stream={stream:#x}"), |exec, device| {
+            exec.launch_host_func(device, stream, work)
         })
     }
 
-    /// Queues a task on a stream of the current device.
+    /// Queues a task, which stands for a kernel, on a stream of the current device. Not an ACL call.
+    /// A range of it that is not wholly mapped is a finding, if the configuration says so.
     ///
     /// # Errors
     /// The ACL code.
     pub fn submit(&self, stream: u64, task: Task) -> Result<(), i32> {
         let device = self.current().map_err(|refusal| refusal.code)?;
+        if self.inner.config.check_mapped {
+            self.check_mapped(device, stream, &task);
+        }
         self.inner.executor.submit(device, stream, task)
     }
 
-    /// Lets that many ticks of virtual time pass.
+    fn check_mapped(&self, device: u32, stream: u64, task: &Task) {
+        for access in &task.accesses {
+            let hole = {
+                let memory = self.inner.memory.lock();
+                let hole = memory.first_hole(access.start, access.len);
+                hole.filter(|_| !memory.is_pinned(access.start, access.len))
+            };
+            if let Some(hole) = hole {
+                let text = format!(
+                    "task \"{}\" on stream {stream:#x} of device {device} touches {:#x}..{:#x} (tag {}), but \
+                     nothing is mapped at {hole:#x}",
+                    task.label,
+                    access.start,
+                    access.start.saturating_add(access.len),
+                    access.tag,
+                );
+                self.inner.findings.lock().push(text);
+            }
+        }
+    }
+
+    /// Lets that many ticks of virtual time pass for queued work.
     pub fn tick(&self, ticks: u64) {
         self.inner.executor.tick(ticks);
     }
+}
+
+/// A check of the layer above the executor.
+fn not_null(event: u64) -> Result<(), i32> {
+    if event == 0 { Err(codes::INVALID_PARAM) } else { Ok(()) }
 }

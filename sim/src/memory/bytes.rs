@@ -21,14 +21,15 @@ impl Memory {
     /// The first address of the range that nothing is mapped at.
     pub(crate) fn first_hole(&self, start: u64, len: u64) -> Option<u64> {
         let Some(end) = start.checked_add(len) else { return Some(start) };
-        let mut at = start;
-        while at < end {
-            match self.mapping_of(at) {
-                Some((base, mapping)) => at = base + mapping.len,
-                None => return Some(at),
+        let before = self.mapping_of(start).map_or(start, |(base, mapping)| base + mapping.len);
+        let mut reached = before;
+        for (&base, mapping) in self.mappings.range(before..) {
+            if reached >= end || base != reached {
+                break;
             }
+            reached += mapping.len;
         }
-        None
+        (reached < end).then_some(reached)
     }
 
     /// Copies device memory out.

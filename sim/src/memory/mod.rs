@@ -299,6 +299,13 @@ impl Memory {
         self.mappings.len()
     }
 
+    /// Whether the address belongs to a device, allocated or not.
+    pub(crate) fn is_device(&self, address: u64) -> bool {
+        [self.window.bounds(), self.heap.bounds()]
+            .iter()
+            .any(|&(base, len)| address.checked_sub(base).is_some_and(|offset| offset < len))
+    }
+
     /// Holds a range as a running copy does: unmapping it is refused as busy.
     pub(crate) fn hold(&mut self, start: u64, len: u64) {
         self.held.push((start, len));

@@ -63,7 +63,7 @@ impl Memory {
             Soc::Ascend910B if size > HUGE => size.next_power_of_two(),
             _ => HUGE,
         };
-        if expect % needed != 0 {
+        if !expect.is_multiple_of(needed) {
             return refuse(
                 codes::RT_PARAM_INVALID,
                 "the expected address is not aligned as its size demands",
@@ -117,7 +117,7 @@ impl Memory {
         }
         let pool = self.pool_of(prop.location)?;
         let size = if page == HUGE_1G { size.checked_next_multiple_of(page) } else { Some(size) };
-        let Some(size) = size.filter(|size| size % page == 0) else {
+        let Some(size) = size.filter(|size| size.is_multiple_of(page)) else {
             let code = match self.soc {
                 Soc::Ascend910B => codes::RT_DRV_INTERNAL_ERROR,
                 Soc::Ascend950 => codes::RT_PARAM_INVALID,
@@ -189,7 +189,7 @@ impl Memory {
         if chunk.lost {
             return busy("the device of the handle was reset");
         }
-        if start % page != 0 || size % page != 0 {
+        if !start.is_multiple_of(page) || !size.is_multiple_of(page) {
             return busy("address or size is not a multiple of the granule");
         }
         self.check_map_size(size, chunk.size)?;
@@ -249,7 +249,7 @@ impl Memory {
         if start == 0 {
             return refuse(codes::INVALID_PARAM, "null address");
         }
-        if self.soc == Soc::Ascend950 && start % HUGE != 0 {
+        if self.soc == Soc::Ascend950 && !start.is_multiple_of(HUGE) {
             return refuse(codes::RT_PARAM_INVALID, "the address is not a multiple of the granule");
         }
         let len = self.mapping_at(start)?.len;
@@ -378,8 +378,7 @@ impl Memory {
             let chunk = self.chunks.get(&mapping.chunk).map(|chunk| (chunk.pool, chunk.page));
             return Ok(chunk.map_or_else(Self::unregistered, |(pool, page)| self.attributes_of(pool, page)));
         }
-        let within = |(base, len): (u64, u64)| address.checked_sub(base).is_some_and(|offset| offset < len);
-        if within(self.window.bounds()) || within(self.heap.bounds()) {
+        if self.is_device(address) {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "a device address that is not allocated");
         }
         let known = self.host.knows(address);
