@@ -1,8 +1,20 @@
 //! A caching allocator for Ascend NPU memory on ACL's virtual-memory calls.
 
 pub mod acl;
+mod alloc;
 pub mod config;
+#[forbid(unsafe_code)]
+mod core;
 pub mod driver;
 pub mod error;
+#[forbid(unsafe_code)]
+mod front;
+pub mod hook;
+pub mod stats;
+mod sync;
 
+pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
+pub use alloc::{BlockInfo, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr};
+pub use config::Config;
 pub use error::{Error, Result};
+pub use stats::Stats;

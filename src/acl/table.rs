@@ -138,6 +138,18 @@ impl Acl {
         &self.origin
     }
 
+    /// The functions of `ffi/acl/acl_runtime.h` that the library does not have; none of them is
+    /// required.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        macro_rules! list {
+            ($($name:ident),*) => {
+                [$((stringify!($name), self.functions.$name.is_none())),*]
+            };
+        }
+        with_function_names!(list).iter().filter(|entry| entry.1).map(|entry| entry.0).collect()
+    }
+
     /// Whether the library has the calls to reserve, map and unmap, with all they need.
     #[must_use]
     pub fn has_virtual_memory(&self) -> bool {

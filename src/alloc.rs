@@ -1,0 +1,437 @@
+//! The public allocator: device memory through `&self`, for any number of devices and threads.
+
+use core::alloc::Layout;
+use std::sync::{Arc, OnceLock};
+
+mod buffer;
+mod chores;
+mod device;
+mod requests;
+
+pub use buffer::{DeviceAlloc, DeviceBuffer};
+
+use crate::config::Config;
+use crate::core::snapshot::Snapshot;
+use crate::driver::{DeviceId, Driver, Stream};
+use crate::error::{Error, PointerKind, Result};
+use crate::front::AddressMap;
+use crate::hook::EventHook;
+use crate::stats::Stats;
+
+use self::device::Device;
+
+/// An address in device memory. Never dereferenced by this crate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// What a request of zero bytes gives.
+    pub const NULL: Self = Self(0);
+
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> u64 {
+        self.0
+    }
+
+    /// Whether this is [`NULL`](Self::NULL).
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What the allocator knows of a live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// The device it lies on.
+    pub device: DeviceId,
+    /// Its first address.
+    pub address: u64,
+    /// Bytes of the block; at least what was asked for, plus the pad.
+    pub bytes: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The stream it was allocated for.
+    pub stream: Stream,
+    /// First address of its segment.
+    pub segment: u64,
+    /// Bytes of address space of its segment.
+    pub segment_bytes: u64,
+}
+
+/// A caching allocator for the memory of all devices a driver knows.
+///
+/// Memory freed on a stream serves the same stream at once, and every stream as soon as the freeing
+/// stream is known to have passed the free. Freed memory stays with the allocator until
+/// [`trim`](Self::trim) or [`empty_cache`](Self::empty_cache), or until somebody needs it elsewhere.
+///
+/// Any method may be called from any thread. No lock is held while the driver, the event hook or a
+/// destructor runs. The caller's current device and context are never changed.
+///
+/// ```
+/// use std::sync::Arc;
+/// use ascend_alloc::driver::{SimDriver, Stream};
+/// use ascend_alloc::{Config, DeviceAllocator};
+///
+/// # fn main() -> ascend_alloc::Result<()> {
+/// let driver = Arc::new(SimDriver::with_devices(1, 1 << 30));
+/// let allocator = DeviceAllocator::new(Config::default(), driver)?;
+/// let stream = Stream(0);
+/// let ptr = allocator.allocate(0, 3 << 20, 0, stream)?;
+/// assert_eq!(allocator.stats(0)?.requested_bytes.all.current, 3 << 20);
+/// allocator.deallocate(ptr)?;
+/// assert_eq!(allocator.stats(0)?.allocated_bytes.all.current, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeviceAllocator {
+    config: Config,
+    driver: Arc<dyn Driver>,
+    map: AddressMap,
+    /// One place for each device the driver knows, filled when the device is first used.
+    devices: Box<[OnceLock<Device>]>,
+    hook: crate::hook::HookSlot,
+}
+
+impl core::fmt::Debug for DeviceAllocator {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DeviceAllocator")
+            .field("config", &self.config)
+            .field("devices", &self.devices.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeviceAllocator {
+    /// An allocator that uses no memory yet; devices are set up when they are first used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] when the configuration contradicts itself, [`Error::Driver`] when the devices
+    /// cannot be counted.
+    pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Self> {
+        config.validate()?;
+        let count = driver.device_count()?;
+        Ok(Self {
+            config,
+            driver,
+            map: AddressMap::new(),
+            devices: (0..count).map(|_| OnceLock::new()).collect(),
+            hook: crate::hook::HookSlot::default(),
+        })
+    }
+
+    /// A block of at least `bytes` bytes for use on `stream`, its address a multiple of `align` (0 or 1:
+    /// the least alignment, 512). Zero bytes give [`DevicePtr::NULL`]. The content is not defined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] after everything that could be given back was; [`Error::Size`] for a
+    /// size that no device can have; [`Error::Argument`] for an alignment that is not a power of two
+    /// or a device the driver does not know; [`Error::Driver`] when the driver refuses a call for
+    /// another reason. Nothing has changed then.
+    #[inline]
+    pub fn allocate(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
+        if let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
+            && align <= crate::core::UNIT
+            && align & align.wrapping_sub(1) == 0
+            && let Some(address) = state.take_resting(&self.map, bytes, stream)
+        {
+            return Ok(DevicePtr(address));
+        }
+        self.allocate_slowly(device, bytes, align, stream)
+    }
+
+    /// Gives a block back. Work already queued on the streams the block was used on may still run; the
+    /// memory is handed out again only where that is in order. [`DevicePtr::NULL`] is accepted.
+    ///
+    /// Whoever frees a block must not queue new work on it. That is the only duty: the allocator
+    /// itself never reads or writes device memory, so this is not `unsafe`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when the pointer is not the start of a live block. Nothing has changed then.
+    #[inline]
+    pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
+        if let Some((device, entry)) = self.map.find(ptr.0)
+            && let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
+            && state.rest(&self.map, entry, ptr.0)
+        {
+            return Ok(());
+        }
+        self.deallocate_slowly(ptr)
+    }
+
+    /// Tells that work on `stream` uses the block too: after it is freed it is not reused before that
+    /// stream has passed the free. Recording a block's own stream changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when the pointer is not the start of a live block.
+    pub fn record_stream(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let device = self.owner(ptr.0)?;
+        device.record_stream(&self.map, ptr.0, stream)
+    }
+
+    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and [`Error::Pointer`]. The block is unchanged then.
+    pub fn grow_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<bool> {
+        let device = self.owner(ptr.0)?;
+        self.caller(device).grow(ptr.0, bytes)
+    }
+
+    /// Shrinks a live block to `bytes` bytes without moving it; what is cut off is freed like a block.
+    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`], and [`Error::Size`] when `bytes` is zero or more than was asked for before.
+    pub fn shrink_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<()> {
+        let device = self.owner(ptr.0)?;
+        device.shrink(&self.map, ptr.0, bytes)
+    }
+
+    /// Gives idle memory of the device back until at most `keep_bytes` are held, or nothing more is
+    /// known to be idle. Waits for nothing. Memory in the middle of a segment goes too; its
+    /// neighbours keep their bytes. Returns the bytes given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device, [`Error::Driver`] when the driver refuses; what it
+    /// took before that is given back.
+    pub fn trim(&self, device: DeviceId, keep_bytes: u64) -> Result<u64> {
+        match self.used(device)? {
+            Some(state) => state.trim(&self.caller(state), keep_bytes, false),
+            None => Ok(0),
+        }
+    }
+
+    /// Gives all free memory of one device, or of all, back. Waits for the streams that used it.
+    ///
+    /// # Errors
+    ///
+    /// As [`trim`](Self::trim).
+    pub fn empty_cache(&self, device: Option<DeviceId>) -> Result<()> {
+        for id in self.chosen(device)? {
+            if let Some(state) = self.used(id)? {
+                state.trim(&self.caller(state), 0, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The statistics of a device; all zero while it has not been used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn stats(&self, device: DeviceId) -> Result<Stats> {
+        Ok(self.used(device)?.map(Device::stats).unwrap_or_default())
+    }
+
+    /// Lets all peaks of the device start again from the current values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn reset_peak_stats(&self, device: DeviceId) -> Result<()> {
+        if let Some(state) = self.used(device)? {
+            state.reset_peaks();
+        }
+        Ok(())
+    }
+
+    /// Lets all sums and event counts of the device start again from zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn reset_accumulated_stats(&self, device: DeviceId) -> Result<()> {
+        if let Some(state) = self.used(device)? {
+            state.reset_accumulated();
+        }
+        Ok(())
+    }
+
+    /// The segments and blocks of a device as plain data.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn snapshot(&self, device: DeviceId) -> Result<Snapshot> {
+        Ok(self.used(device)?.map(Device::snapshot).unwrap_or_default())
+    }
+
+    /// Limits the physical memory this allocator may hold on the device to a fraction of its total;
+    /// 1 removes the limit. Memory already held is not given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] unless 0 < `fraction` <= 1, or for an unknown device.
+    pub fn set_memory_fraction(&self, device: DeviceId, fraction: f64) -> Result<()> {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return Err(Error::Argument {
+                name: "fraction",
+                value: fraction.to_string(),
+                expected: "more than 0 and at most 1",
+            });
+        }
+        let state = self.device(device)?;
+        state.core.lock().limit = crate::core::limit_of(fraction, state.limits.total);
+        Ok(())
+    }
+
+    /// What is known of the live block that begins at `ptr`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when the pointer is not the start of a live block.
+    pub fn block_info(&self, ptr: DevicePtr) -> Result<BlockInfo> {
+        self.owner(ptr.0)?.block_info(&self.map, ptr.0)
+    }
+
+    /// Tells that a stream was destroyed. Its handle is never given to the driver again, and its memory
+    /// belongs to everybody once the work queued on it is over. A new stream with the same
+    /// handle value is another stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) -> Result<()> {
+        if let Some(state) = self.used(device)? {
+            state.stream_destroyed(&self.map, stream);
+        }
+        Ok(())
+    }
+
+    /// Sets or removes the hook that is told of every event. It is called without any lock and may call
+    /// the allocator. While a hook is set, the front cache is bypassed.
+    pub fn set_event_hook(&self, hook: Option<EventHook>) {
+        let active = hook.is_some();
+        self.hook.set(hook);
+        for state in self.devices.iter().filter_map(OnceLock::get) {
+            state.follow_hook(&self.map, &self.config, active);
+        }
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many devices the allocator serves.
+    #[must_use]
+    pub fn device_count(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
+    /// The heap checker: recomputes everything on all devices from the blocks up.
+    ///
+    /// # Errors
+    ///
+    /// One line for each invariant that does not hold, named as in ALLOCATOR_DESIGN.md.
+    pub fn check(&self) -> core::result::Result<(), Vec<String>> {
+        let mut faults = Vec::new();
+        for state in self.devices.iter().filter_map(OnceLock::get) {
+            state.check(&self.map, &mut faults);
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    /// A layout with a size and alignment that a request can have.
+    pub(crate) fn parts(layout: Layout) -> (u64, u64) {
+        (layout.size() as u64, layout.align() as u64)
+    }
+
+    /// The device's state, set up if need be.
+    fn device(&self, id: DeviceId) -> Result<&Device> {
+        let place = self.place(id)?;
+        if let Some(state) = place.get() {
+            return Ok(state);
+        }
+        // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
+        let state = Device::new(id, &self.config, &*self.driver, self.hook.is_set())?;
+        Ok(place.get_or_init(|| state))
+    }
+
+    /// The device's state, if it has been used.
+    fn used(&self, id: DeviceId) -> Result<Option<&Device>> {
+        Ok(self.place(id)?.get())
+    }
+
+    fn place(&self, id: DeviceId) -> Result<&OnceLock<Device>> {
+        self.devices.get(id as usize).ok_or_else(|| Error::Argument {
+            name: "device",
+            value: id.to_string(),
+            expected: "a device the driver knows",
+        })
+    }
+
+    fn chosen(&self, device: Option<DeviceId>) -> Result<core::ops::Range<DeviceId>> {
+        match device {
+            Some(id) => self.place(id).map(|_| id..id + 1),
+            None => Ok(0..self.device_count()),
+        }
+    }
+
+    /// The device one of whose segments contains the address.
+    fn owner(&self, address: u64) -> Result<&Device> {
+        if let Some(region) = self.map.region(address)
+            && let Some(state) = self.devices[region.device as usize].get()
+        {
+            return Ok(state);
+        }
+        self.devices
+            .iter()
+            .filter_map(OnceLock::get)
+            .find(|state| state.core.lock().segment_of(address).is_some())
+            .ok_or(Error::Pointer { address, kind: PointerKind::Foreign })
+    }
+
+    fn caller<'a>(&'a self, device: &'a Device) -> device::Caller<'a> {
+        device::Caller { driver: &*self.driver, map: &self.map, hook: &self.hook, device }
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
+        let align = align.max(1);
+        if !align.is_power_of_two() {
+            return Err(misaligned(align));
+        }
+        let state = self.device(device)?;
+        if bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        let address = self.caller(state).allocate(bytes, align.max(crate::core::UNIT), stream)?;
+        Ok(DevicePtr(address))
+    }
+
+    fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let device = self.owner(ptr.0)?;
+        self.caller(device).deallocate(ptr.0)
+    }
+}
+
+impl Drop for DeviceAllocator {
+    /// Gives everything that is free back; memory of blocks that are still live stays with the driver.
+    fn drop(&mut self) {
+        for state in self.devices.iter().filter_map(OnceLock::get) {
+            state.shut_down(&self.caller(state));
+        }
+    }
+}
+
+fn misaligned(align: u64) -> Error {
+    Error::Argument { name: "align", value: align.to_string(), expected: "a power of two" }
+}

@@ -1,0 +1,61 @@
+//! What is done for no request: trimming, emptying, shutting down.
+
+use super::device::{Caller, Device};
+use crate::core::plan::{Request, Step};
+use crate::error::Result;
+
+impl Device {
+    /// Gives back idle memory until `keep` bytes are held; waits for streams if `wait`.
+    pub(super) fn trim(&self, caller: &Caller<'_>, keep: u64, wait: bool) -> Result<u64> {
+        let mut chore = Request::chore();
+        let mut core = self.core.lock();
+        let before = core.held();
+        self.drain(&mut core, caller.map);
+        if let Some(step) = core.close_all() {
+            core = caller.perform(core, step, &mut chore);
+        }
+        if wait {
+            while let Some(step) = core.wait_for_newest() {
+                core = caller.perform(core, step, &mut chore);
+                if let Some(error) = chore.failure.take() {
+                    return Err(error);
+                }
+            }
+            if let Some(step) = core.wait_for_device() {
+                core = caller.perform(core, step, &mut chore);
+                if let Some(error) = chore.failure.take() {
+                    return Err(error);
+                }
+            }
+        } else if let Some(step) = core.query() {
+            core = caller.perform(core, step, &mut chore);
+        }
+        let back = core.surplus(keep);
+        if !back.is_empty() {
+            core = caller.perform(core, Step::GiveBack(back), &mut chore);
+        }
+        let empty = core.empty_reservations();
+        if !empty.is_empty() {
+            core = caller.perform(core, Step::GiveBack(empty), &mut chore);
+        }
+        let freed = before.saturating_sub(core.held());
+        let log = core.take_log();
+        drop(core);
+        caller.hook.tell(&log);
+        match chore.failure.take() {
+            Some(error) => Err(error),
+            None => Ok(freed),
+        }
+    }
+
+    /// Gives back what is free and destroys the events. Errors have nobody to go to: what the driver
+    /// refuses stays with it.
+    pub(super) fn shut_down(&self, caller: &Caller<'_>) {
+        // A refusal leaves memory with the driver, which the process is about to leave as well.
+        let _ = self.trim(caller, 0, true);
+        let events = core::mem::take(&mut self.core.lock().events);
+        for event in events {
+            let _ = caller.driver.destroy_event(self.limits.device, event);
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! One device: its core behind the lock, its front beside it, and the ways between them.
+
+use crate::config::{Config, SetAccess};
+use crate::core::block::{BlockId, State};
+use crate::core::snapshot::Snapshot;
+use crate::core::tally::{self, REQUESTED};
+use crate::core::{Core, Limits, segment::Class};
+use crate::driver::{DeviceId, Driver, DriverError, Stream};
+use crate::error::{Error, PointerKind, Result};
+use crate::front::map::{Head, MOST_REQUESTED, Mark, NO_SLOT};
+use crate::front::shard::Freed;
+use crate::front::{AddressMap, Entry, Front};
+use crate::hook::HookSlot;
+use crate::stats::{StatArray, Stats};
+use crate::sync::Mutex;
+
+use super::BlockInfo;
+
+/// One device of an allocator.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// What is fixed.
+    pub(super) limits: Limits,
+    /// Sizes of blocks, without the lock.
+    sizes: Sizes,
+    /// Everything else.
+    pub(super) core: Mutex<Core>,
+    /// Blocks at rest.
+    pub(super) front: Front,
+}
+
+/// How requests become block lengths, copied out of the core so that it needs no lock.
+#[derive(Clone, Debug)]
+struct Sizes {
+    pad: u64,
+    /// Whether lengths are rounded to divisions of powers of two, which only the core does.
+    divided: bool,
+}
+
+/// Everything a slow call needs.
+pub(super) struct Caller<'a> {
+    pub(super) driver: &'a dyn Driver,
+    pub(super) map: &'a AddressMap,
+    pub(super) hook: &'a HookSlot,
+    pub(super) device: &'a Device,
+}
+
+impl Device {
+    /// Asks the driver what the device is like.
+    pub(super) fn new(id: DeviceId, config: &Config, driver: &dyn Driver, hooked: bool) -> Result<Self> {
+        let granule = driver.granularity(id, config.page_size)?;
+        let total = driver.memory_info(id)?.total;
+        let pad = driver.tail_pad(id)?;
+        if !granule.is_power_of_two() || granule < crate::core::UNIT {
+            return Err(Error::Driver(DriverError {
+                call: "aclrtMemGetAllocationGranularity",
+                arguments: format!("device {id}"),
+                code: 0,
+                name: "answered a granule that is no power of two",
+                message: Some(granule.to_string()),
+                missing_symbol: None,
+            }));
+        }
+        let limits = Limits {
+            device: id,
+            granule,
+            shift: granule.trailing_zeros(),
+            pages: config.page_size,
+            pad,
+            total,
+        };
+        let access = match config.set_access {
+            SetAccess::On => true,
+            SetAccess::Off => false,
+            SetAccess::Auto => driver.owner_access_is_addressable(id),
+        };
+        let mut core = Core::new(limits.clone(), config.clone(), access);
+        core.logging = hooked;
+        let divided = config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1);
+        let front = Front::new(front_allowed(config) && !hooked);
+        Ok(Self { sizes: Sizes { pad, divided }, limits, core: Mutex::new(core), front })
+    }
+
+    /// A block that rests in the front and fits exactly.
+    #[inline]
+    pub(super) fn take_resting(&self, map: &AddressMap, bytes: u64, stream: Stream) -> Option<u64> {
+        if bytes == 0 || bytes >= MOST_REQUESTED || self.sizes.divided {
+            return None;
+        }
+        let len = (bytes.next_multiple_of(32) + self.sizes.pad).next_multiple_of(crate::core::UNIT);
+        self.front.take(map, stream, len, bytes, Class::of(bytes).is_small())
+    }
+
+    /// Lets a freed block rest in the front; false when the core has to take it back.
+    #[inline]
+    pub(super) fn rest(&self, map: &AddressMap, entry: &Entry, address: u64) -> bool {
+        let Some(region) = map.region(address) else { return false };
+        self.front.put(entry, address, region.small) == Freed::Done
+    }
+
+    /// The live block that begins at `address`. Under the core's lock.
+    pub(super) fn live(&self, core: &Core, map: &AddressMap, address: u64) -> Result<BlockId> {
+        let entry = map.find(address).map(|(_, entry)| entry);
+        if let Some(entry) = entry {
+            let _guard = self.front.guard(entry.head().slot());
+            if entry.head().mark() == Mark::Live {
+                return Ok(entry.body().1);
+            }
+            return Err(Error::Pointer { address, kind: core.kind_of(address) });
+        }
+        if let Some(&id) = core.starts.get(&address) {
+            return Ok(id);
+        }
+        Err(Error::Pointer { address, kind: core.kind_of(address) })
+    }
+
+    /// Takes a live block out of the address map, so that nobody can free it any more.
+    pub(super) fn unpublish(&self, core: &mut Core, map: &AddressMap, address: u64) -> Result<BlockId> {
+        if let Some((_, entry)) = map.find(address) {
+            let _guard = self.front.guard(entry.head().slot());
+            if entry.head().mark() != Mark::Live {
+                return Err(Error::Pointer { address, kind: core.kind_of(address) });
+            }
+            let (_, id) = entry.body();
+            entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
+            return Ok(id);
+        }
+        match core.starts.remove(&address) {
+            Some(id) => Ok(id),
+            None => Err(Error::Pointer { address, kind: core.kind_of(address) }),
+        }
+    }
+
+    /// Makes a live block known to frees.
+    pub(super) fn publish(&self, core: &mut Core, map: &AddressMap, id: BlockId) {
+        let block = &core.blocks[id];
+        let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
+        let restful = block.uses == 0 && requested < MOST_REQUESTED;
+        match core.segments[block.segment as usize].region {
+            Some(region) => {
+                let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
+                let requested = requested.min(MOST_REQUESTED - 1);
+                map.publish(region, address, len, id, Head::new(requested, slot, address, Mark::Live));
+            }
+            None => _ = core.starts.insert(address, id),
+        }
+    }
+
+    /// Brings all resting blocks back to the core. Under the core's lock.
+    pub(super) fn drain(&self, core: &mut Core, map: &AddressMap) {
+        self.front.drain(map, |rested| core.take_back(rested.block, Some(rested.epoch)));
+    }
+
+    /// Notes how much is live, all counts together, for the headroom.
+    pub(super) fn note_live(&self, core: &mut Core, more: u64) {
+        let mut flow = self.front.flow();
+        flow.add(&core.tally.flow);
+        let live: i64 = flow.balance()[REQUESTED].iter().sum();
+        core.high_water = core.high_water.max(live.max(0) as u64 + more);
+    }
+
+    /// Forms the true sums, raises the peaks, and deals the room below them out.
+    pub(super) fn settle_peaks(&self, core: &mut Core) {
+        let (mut balance, used) = self.front.gather();
+        let own = core.tally.flow.balance();
+        for quantity in 0..3 {
+            for column in 0..2 {
+                balance[quantity][column] += own[quantity][column];
+            }
+        }
+        let room = core.tally.raise(&balance);
+        let share = room.map(|columns| columns.map(|bytes| bytes / (used + 1)));
+        core.tally.ceilings = tally::columns(&own);
+        for quantity in 0..3 {
+            for column in 0..3 {
+                core.tally.ceilings[quantity][column] +=
+                    room[quantity][column] - share[quantity][column] * used;
+            }
+        }
+        self.front.deal(&share);
+    }
+
+    pub(super) fn record_stream(&self, map: &AddressMap, address: u64, stream: Stream) -> Result<()> {
+        let mut core = self.core.lock();
+        let id = self.live(&core, map, address)?;
+        let user = core.stream_id(stream);
+        if core.blocks[id].home == user {
+            return Ok(());
+        }
+        // From now on the core alone frees the block.
+        if let Some((_, entry)) = map.find(address) {
+            let guard = self.front.guard(entry.head().slot());
+            let head = entry.head();
+            if head.mark() != Mark::Live {
+                return Err(Error::Pointer { address, kind: PointerKind::NotLive });
+            }
+            entry.set_head(Head::new(head.requested(), NO_SLOT, address, Mark::Live));
+            drop(guard);
+        }
+        self.adopt(&mut core, map, id, address);
+        let streams = core.recorded.entry(id).or_default();
+        if !streams.contains(&user) {
+            streams.push(user);
+            core.blocks[id].uses += 1;
+        }
+        Ok(())
+    }
+
+    /// Copies what the front changed of a live block back into the core.
+    pub(super) fn adopt(&self, core: &mut Core, map: &AddressMap, id: BlockId, address: u64) {
+        if let Some((_, entry)) = map.find(address)
+            && core.blocks[id].requested < MOST_REQUESTED
+        {
+            core.blocks[id].requested = entry.head().requested();
+        }
+    }
+
+    pub(super) fn block_info(&self, map: &AddressMap, address: u64) -> Result<BlockInfo> {
+        let mut core = self.core.lock();
+        let id = self.live(&core, map, address)?;
+        self.adopt(&mut core, map, id, address);
+        let block = &core.blocks[id];
+        let segment = &core.segments[block.segment as usize];
+        Ok(BlockInfo {
+            device: self.limits.device,
+            address,
+            bytes: block.len,
+            requested: block.requested,
+            stream: core.streams[block.home as usize].handle,
+            segment: segment.base,
+            segment_bytes: segment.len,
+        })
+    }
+
+    /// Shortens a live block; what is cut off is free in stream order.
+    pub(super) fn shrink(&self, map: &AddressMap, address: u64, bytes: u64) -> Result<()> {
+        let mut core = self.core.lock();
+        let id = self.live(&core, map, address)?;
+        self.adopt(&mut core, map, id, address);
+        let requested = core.blocks[id].requested;
+        if bytes == 0 || bytes > requested {
+            return Err(Error::Size {
+                requested: bytes,
+                reason: "to shrink, ask for 1 byte up to the present size",
+            });
+        }
+        let class = core.class_of(id);
+        let least = if class.is_small() { 0 } else { crate::core::segment::SMALL_LIMIT + 1 };
+        let len = core.block_len(bytes.max(least)).unwrap_or(u64::MAX);
+        let small = class.is_small();
+        let old = core.blocks[id].len;
+        let id = self.unpublish(&mut core, map, address)?;
+        core.tally.refund(small, old, requested);
+        core.blocks[id].requested = bytes;
+        let splittable =
+            !class.is_classic() || small || old.saturating_sub(len) > crate::core::segment::SMALL_LIMIT;
+        if len < old && splittable {
+            core.cut_tail(id, len);
+        }
+        let len = core.blocks[id].len;
+        core.tally.charge(small, len, bytes);
+        self.publish(&mut core, map, id);
+        Ok(())
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let core = self.core.lock();
+        let tally = &core.tally;
+        let mut flow = self.front.flow();
+        flow.add(&tally.flow);
+        let array = |quantity: usize, active: bool| stat_array(tally, &flow, quantity, active);
+        Stats {
+            allocation: array(tally::COUNT, false),
+            allocated_bytes: array(tally::BYTES, false),
+            requested_bytes: array(tally::REQUESTED, true),
+            active: array(tally::COUNT, true),
+            active_bytes: array(tally::BYTES, true),
+            segment: tally.segment.array(),
+            reserved_bytes: tally.reserved.array(),
+            inactive_split: tally.inactive.array(),
+            inactive_split_bytes: tally.inactive_bytes.array(),
+            oversize_allocations: tally.oversize_allocations.stats[0],
+            oversize_segments: tally.oversize_segments.stats[0],
+            num_alloc_retries: tally.retries,
+            num_ooms: tally.ooms,
+            num_sync_all_streams: tally.sync_all,
+            num_device_alloc: tally.device_alloc,
+            num_device_free: tally.device_free,
+            max_split_size: core.config.max_split_size.map_or(-1, |bytes| bytes as i64),
+            reserved_address_space: tally.address_space,
+            cached_handles: core.cached.len() as u64 * core.limits.granule,
+            chunks_moved: tally.moved,
+            calls: tally.calls,
+        }
+    }
+
+    pub(super) fn reset_peaks(&self) {
+        let mut core = self.core.lock();
+        core.tally.forget_peaks();
+        self.settle_peaks(&mut core);
+    }
+
+    pub(super) fn reset_accumulated(&self) {
+        let mut core = self.core.lock();
+        let mut flow = self.front.flow();
+        flow.add(&core.tally.flow);
+        core.tally.restart_sums(flow);
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let core = self.core.lock();
+        core.snapshot(&self.front.resting())
+    }
+
+    /// Follows the event hook being set or removed.
+    pub(super) fn follow_hook(&self, map: &AddressMap, config: &Config, hooked: bool) {
+        let mut core = self.core.lock();
+        core.logging = hooked;
+        self.front.enable(front_allowed(config) && !hooked);
+        self.drain(&mut core, map);
+    }
+
+    pub(super) fn stream_destroyed(&self, map: &AddressMap, stream: Stream) {
+        let mut core = self.core.lock();
+        let Some(id) = core.stream_ids.remove(&stream) else { return };
+        if let Some(place) = core.streams[id as usize].slot {
+            self.front.dismiss(place);
+        }
+        self.drain(&mut core, map);
+        core.streams[id as usize].alive = false;
+    }
+
+    pub(super) fn check(&self, map: &AddressMap, faults: &mut Vec<String>) {
+        let core = self.core.lock();
+        let mut flow = self.front.flow();
+        flow.add(&core.tally.flow);
+        core.check(&self.front.resting(), &flow, faults);
+        // Every live block is found by its address, and says the same of itself there.
+        for (id, block) in core.blocks.iter().filter(|(_, block)| block.state == State::Live) {
+            let found = match map.find(block.addr) {
+                Some((_, entry)) => entry.body() == (block.len, id) && entry.head().mark() != Mark::Nothing,
+                None => core.starts.get(&block.addr) == Some(&id),
+            };
+            if !found {
+                faults.push(format!("I9: live block at {:#x} is not in the address map", block.addr));
+            }
+        }
+    }
+}
+
+fn front_allowed(config: &Config) -> bool {
+    config.front_cache && config.stream_order
+}
+
+fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active: bool) -> StatArray {
+    let waiting = tally::columns(&tally.waiting)[quantity];
+    let (up, down) = (tally::columns(&flow.up)[quantity], tally::columns(&flow.down)[quantity]);
+    let (base_up, base_down) =
+        (tally::columns(&tally.base.up)[quantity], tally::columns(&tally.base.down)[quantity]);
+    let peaks = if active && quantity != REQUESTED { &tally.peak_active } else { &tally.peak_allocated };
+    let stat = |column: usize| {
+        let waits = if active { waiting[column] } else { 0 };
+        crate::stats::Stat {
+            current: up[column] - down[column] + waits,
+            peak: peaks[quantity][column],
+            allocated: up[column] - base_up[column],
+            freed: down[column] - base_down[column] - waits,
+        }
+    };
+    StatArray { all: stat(0), small: stat(1), large: stat(2) }
+}

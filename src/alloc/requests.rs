@@ -1,0 +1,271 @@
+//! The slow ways: a request through the ladder, and a free by the core.
+
+use super::device::Caller;
+use crate::core::block::BlockId;
+use crate::core::plan::{self, Outcome, Request, Rung, Step};
+use crate::core::segment::Class;
+use crate::core::{Core, UNIT};
+use crate::driver::{DriverResult, MemoryInfo, Stream};
+use crate::error::{Error, Result};
+use crate::hook::{Action, MemoryEvent};
+use crate::stats::DriverCalls;
+
+type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
+
+impl Caller<'_> {
+    /// A block of at least `bytes` bytes at a multiple of `align` for `stream`.
+    pub(super) fn allocate(&self, bytes: u64, align: u64, stream: Stream) -> Result<u64> {
+        let mut core = self.device.core.lock();
+        let Some(len) = core.block_len(bytes).filter(|_| align <= 1 << 40) else {
+            let reason = "size or alignment is more than any device has; ask for less";
+            return Err(Error::Size { requested: bytes, reason });
+        };
+        let id = core.stream_id(stream);
+        if core.streams[id as usize].slot.is_none() {
+            let epoch = core.streams[id as usize].open;
+            core.streams[id as usize].slot = self.device.front.admit(stream, epoch);
+        }
+        let mut request = Request::new(bytes, len, align, Class::of(bytes), id, stream);
+        let result = self.serve(core, &mut request);
+        match result {
+            Ok((core, id)) => {
+                let address = self.finish(core, &request, id);
+                Ok(address)
+            }
+            Err(error) => Err(self.complete(error)),
+        }
+    }
+
+    /// Climbs the ladder until the request has its block. The core's lock is held on entry and when a
+    /// block is returned, and free while the driver is called.
+    pub(super) fn serve<'a>(
+        &'a self,
+        mut core: Guard<'a>,
+        request: &mut Request,
+    ) -> Result<(Guard<'a>, BlockId)> {
+        loop {
+            match core.advance(request) {
+                Step::Ready(id) => return Ok((core, id)),
+                Step::Flush => {
+                    self.device.note_live(&mut core, request.requested);
+                    self.device.drain(&mut core, self.map);
+                }
+                Step::Fail(error) => {
+                    let log = core.take_log();
+                    drop(core);
+                    self.hook.tell(&log);
+                    return Err(error);
+                }
+                step => core = self.perform(core, step, request),
+            }
+        }
+    }
+
+    /// Performs a step without the lock and commits its outcome under it.
+    pub(super) fn perform<'a>(&'a self, core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
+        let step = self.follow_epochs(&core, step);
+        drop(core);
+        let mut calls = DriverCalls::default();
+        let limits = &self.device.limits;
+        let caller = plan::Caller {
+            driver: self.driver,
+            device: limits.device,
+            granule: limits.granule,
+            pages: limits.pages,
+        };
+        let outcome = plan::perform(caller, step, &mut calls);
+        let mut core = self.device.core.lock();
+        core.tally.count_calls(&calls);
+        self.commit(&mut core, request, outcome);
+        core
+    }
+
+    /// Frees the live block that begins at `address`.
+    pub(super) fn deallocate(&self, address: u64) -> Result<()> {
+        let mut core = self.device.core.lock();
+        let requested = self.map.find(address).map(|(_, entry)| entry.head().requested());
+        let id = self.device.unpublish(&mut core, self.map, address)?;
+        core.free(id, requested);
+        let mut log = core.take_log();
+        if let Some(step) = core.due() {
+            let mut chore = Request::chore();
+            core = self.perform(core, step, &mut chore);
+            log.extend(core.take_log());
+        }
+        drop(core);
+        self.hook.tell(&log);
+        Ok(())
+    }
+
+    /// Grows a live block in place; false when there is no room behind it.
+    pub(super) fn grow(&self, address: u64, bytes: u64) -> Result<bool> {
+        let device = self.device;
+        let mut core = device.core.lock();
+        let id = device.live(&core, self.map, address)?;
+        device.adopt(&mut core, self.map, id, address);
+        let (old, requested, home) = {
+            let block = &core.blocks[id];
+            (block.len, block.requested, block.home)
+        };
+        let small = core.class_of(id).is_small();
+        let Some(len) = core.block_len(bytes).filter(|_| !small || Class::of(bytes).is_small()) else {
+            return Ok(false);
+        };
+        if bytes < requested {
+            return Err(Error::Size {
+                requested: bytes,
+                reason: "to grow, ask for the present size or more",
+            });
+        }
+        // While memory is put behind it the block cannot be freed.
+        device.unpublish(&mut core, self.map, address)?;
+        let handle = core.streams[home as usize].handle;
+        let mut request = Request::new(bytes, len.saturating_sub(old), UNIT, core.class_of(id), home, handle);
+        let mut fits = len <= old;
+        if !fits && let Some(step) = core.extend(id, &mut request) {
+            core = self.perform(core, step, &mut request);
+            if let Some(more) = request.ready.take() {
+                core.blocks.join(id, more);
+                fits = true;
+            }
+        }
+        if fits {
+            core.blocks[id].requested = bytes;
+            core.tally.refund(small, old, requested);
+            let len = core.blocks[id].len;
+            if core.tally.charge(small, len, bytes) {
+                device.settle_peaks(&mut core);
+            }
+        }
+        device.publish(&mut core, self.map, id);
+        match request.failure.take() {
+            Some(error) => Err(error),
+            None => Ok(fits),
+        }
+    }
+
+    /// Publishes a block that the core has handed out, counts it, and closes what is due.
+    fn finish(&self, mut core: Guard<'_>, request: &Request, id: BlockId) -> u64 {
+        let (address, len) = (core.blocks[id].addr, core.blocks[id].len);
+        let small = core.class_of(id).is_small();
+        self.device.publish(&mut core, self.map, id);
+        if core.tally.charge(small, len, request.requested) {
+            self.device.settle_peaks(&mut core);
+        }
+        core.note(Action::Allocate, address, len, request.handle);
+        let log = core.take_log();
+        drop(core);
+        self.hook.tell(&log);
+        address
+    }
+
+    /// Lets the front know of epochs that the step closes, before any event is recorded.
+    fn follow_epochs(&self, core: &Core, step: Step) -> Step {
+        if let Step::Record(streams) = &step {
+            for (id, ..) in streams {
+                let state = &core.streams[*id as usize];
+                if let Some(place) = state.slot {
+                    self.device.front.set_epoch(place, state.open);
+                }
+            }
+        }
+        if let Step::WaitDevice(streams) = &step {
+            for (id, _) in streams {
+                let state = &core.streams[*id as usize];
+                if let Some(place) = state.slot {
+                    self.device.front.set_epoch(place, state.open);
+                }
+            }
+        }
+        step
+    }
+
+    fn commit(&self, core: &mut Core, request: &mut Request, outcome: Outcome) {
+        let device = self.device.limits.device;
+        let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
+        core.commit(request, outcome, &mut cover);
+        for region in core.dropped.drain(..) {
+            self.map.uncover(region);
+        }
+    }
+
+    /// Adds to an out-of-memory error what only the driver and the front know.
+    fn complete(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory(report) = &mut error {
+            let info: DriverResult<MemoryInfo> = self.driver.memory_info(self.device.limits.device);
+            if let Ok(info) = info {
+                report.device_free = info.free;
+                report.device_total = info.total;
+            }
+            let stats = self.device.stats();
+            report.allocated = stats.allocated_bytes.all.current as u64;
+            report.active = stats.active_bytes.all.current as u64;
+        }
+        error
+    }
+}
+
+impl Core {
+    /// Takes back a live block that is in no map any more; the front may have changed its requested bytes.
+    fn free(&mut self, id: BlockId, requested: Option<u64>) {
+        if let Some(requested) = requested
+            && self.blocks[id].requested < crate::front::map::MOST_REQUESTED
+        {
+            self.blocks[id].requested = requested;
+        }
+        let block = &self.blocks[id];
+        let (len, requested, waits) = (block.len, block.requested, block.uses > 0);
+        let (address, stream) = (block.addr, self.streams[block.home as usize].handle);
+        let small = self.class_of(id).is_small();
+        if waits {
+            self.tally.wait(small, len, requested);
+        } else {
+            self.tally.refund(small, len, requested);
+        }
+        self.note(Action::FreeRequested, address, len, stream);
+        if !waits {
+            self.note(Action::FreeCompleted, address, len, stream);
+        }
+        self.take_back(id, None);
+    }
+
+    /// Remembers an event for the hook.
+    pub(crate) fn note(&mut self, action: Action, address: u64, bytes: u64, stream: Stream) {
+        if self.logging {
+            let device = self.limits.device;
+            self.log.push(MemoryEvent { action, device, address, bytes, stream });
+        }
+    }
+
+    /// The events to tell the hook once the lock is free.
+    pub(crate) fn take_log(&mut self) -> Vec<MemoryEvent> {
+        core::mem::take(&mut self.log)
+    }
+}
+
+impl Request {
+    fn new(requested: u64, len: u64, align: u64, class: Class, stream: u32, handle: Stream) -> Self {
+        Self {
+            requested,
+            len,
+            align,
+            class,
+            stream,
+            handle,
+            rung: Rung::Search,
+            polled: false,
+            closed: false,
+            device_full: false,
+            no_moves: false,
+            no_space: false,
+            retried: false,
+            failure: None,
+            ready: None,
+        }
+    }
+
+    /// A request for nothing, to perform steps that serve no allocation.
+    pub(super) fn chore() -> Self {
+        Self::new(0, crate::core::UNIT, crate::core::UNIT, Class::SMALL, 0, Stream(0))
+    }
+}

@@ -1,0 +1,241 @@
+//! The core of the allocator: blocks, segments, streams and pools of one device as plain data.
+//!
+//! Nothing here calls a driver, reads a clock or touches memory of the device. A request that
+//! needs the driver is answered with a [`Step`](plan::Step): what to call, made under the lock.
+//! The caller performs it without the lock and brings the [`Outcome`](plan::Outcome) back, which is
+//! committed under the lock; what failed is rolled back there.
+//!
+//! | file | role |
+//! |---|---|
+//! | `block` | blocks in a slab, linked in address order; lists through them |
+//! | `bins` | the free index of one stream and size class |
+//! | `segment` | reservations with chunks, classic segments, size classes |
+//! | `stream` | streams and their epochs |
+//! | `tally` | statistics as plain counters |
+//! | `heap` | taking and giving back blocks: split, merge, stamp |
+//! | `place` | where a request goes when chunks are missing, and which chunks move |
+//! | `plan` | steps and outcomes, and performing a step on a driver |
+//! | `ladder` | the order of steps until a request is served or refused |
+//! | `commit` | outcomes back into the heap |
+//! | `trim` | giving idle memory back |
+//! | `check`, `snapshot` | the heap checker; the heap as plain structs |
+
+pub(crate) mod bins;
+pub(crate) mod block;
+pub(crate) mod check;
+pub(crate) mod commit;
+pub(crate) mod heap;
+pub(crate) mod ladder;
+pub(crate) mod place;
+pub(crate) mod plan;
+pub(crate) mod segment;
+pub(crate) mod snapshot;
+pub(crate) mod stream;
+pub(crate) mod tally;
+pub(crate) mod trim;
+
+use hashbrown::HashMap;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use self::block::{BlockId, Blocks, List, NONE, State};
+use self::segment::{CLASSES, Segment};
+use self::stream::{StreamId, StreamState};
+use self::tally::Tally;
+use crate::config::Config;
+use crate::driver::{DeviceId, Event, PageKind, PhysicalHandle, Stream};
+use crate::error::PointerKind;
+
+/// The rounding unit of block sizes and the least alignment, bytes.
+pub(crate) const UNIT: u64 = 512;
+
+/// What is fixed for a device when its core is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// The device.
+    pub(crate) device: DeviceId,
+    /// Bytes of a chunk; a power of two.
+    pub(crate) granule: u64,
+    /// `granule` as a shift.
+    pub(crate) shift: u32,
+    /// The pages behind the chunks.
+    pub(crate) pages: PageKind,
+    /// Bytes of slack an engine may read past a block.
+    pub(crate) pad: u64,
+    /// Physical bytes of the device.
+    pub(crate) total: u64,
+}
+
+/// Everything the allocator knows of one device.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// What is fixed.
+    pub(crate) limits: Limits,
+    /// The settings in force.
+    pub(crate) config: Config,
+    /// All blocks of all segments.
+    pub(crate) blocks: Blocks,
+    /// All segments.
+    pub(crate) segments: Slab<Segment>,
+    /// Streams seen so far; index 0 is the default stream.
+    pub(crate) streams: Vec<StreamState>,
+    /// Streams by raw handle; a destroyed stream is not in it.
+    pub(crate) stream_ids: HashMap<Stream, StreamId>,
+    /// Free blocks of reserved segments with a whole chunk inside, longest idle first.
+    pub(crate) idle: List,
+    /// Holes by size class.
+    pub(crate) holes: [List; CLASSES],
+    /// Streams, other than their home, that live blocks were recorded on.
+    pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
+    /// Starts of live blocks in segments that the address map does not cover.
+    pub(crate) starts: HashMap<u64, BlockId>,
+    /// Chunks without an address.
+    pub(crate) cached: Vec<PhysicalHandle>,
+    /// Events that are not recorded at the moment.
+    pub(crate) events: Vec<Event>,
+    /// Statistics, without what the front cache counts.
+    pub(crate) tally: Tally,
+    /// The highest requested bytes ever live, front cache included.
+    pub(crate) high_water: u64,
+    /// Physical bytes of reserved segments and cached handles, plus what running plans create.
+    pub(crate) physical: u64,
+    /// Physical bytes of classic segments.
+    pub(crate) classic: u64,
+    /// The most physical bytes this allocator may hold.
+    pub(crate) limit: Option<u64>,
+    /// How many epochs may be closed early: grows with frees, shrinks with slow events.
+    pub(crate) tokens: u32,
+    /// Frees since the last token was earned.
+    pub(crate) earned: u32,
+    /// Frees until nobody is thought to need epochs any more.
+    pub(crate) interest: u32,
+    /// Free blocks made so far.
+    pub(crate) frees: u64,
+    /// A stream whose open epoch has as many frees as an event is worth.
+    pub(crate) due: Option<StreamId>,
+    /// Regions of the address map whose segment is gone.
+    pub(crate) dropped: Vec<u32>,
+    /// Whether `set_access` is called for the owner of a new chunk.
+    pub(crate) access: bool,
+    /// Whether new segments can be reservations.
+    pub(crate) reservable: bool,
+    /// Whether events are kept for the hook.
+    pub(crate) logging: bool,
+    /// Events for the hook.
+    pub(crate) log: Vec<crate::hook::MemoryEvent>,
+    /// Requests in progress whose block is `Busy`, and plans being performed.
+    pub(crate) busy: u32,
+}
+
+impl Core {
+    /// An empty core.
+    pub(crate) fn new(limits: Limits, config: Config, access: bool) -> Self {
+        let limit = limit_of(config.per_process_memory_fraction, limits.total);
+        let mut core = Self {
+            limits,
+            config,
+            blocks: Blocks::default(),
+            segments: Slab::new(),
+            streams: Vec::new(),
+            stream_ids: HashMap::new(),
+            idle: List::default(),
+            holes: [List::default(); CLASSES],
+            recorded: HashMap::new(),
+            starts: HashMap::new(),
+            cached: Vec::new(),
+            events: Vec::new(),
+            tally: Tally::default(),
+            high_water: 0,
+            physical: 0,
+            classic: 0,
+            limit,
+            tokens: 4,
+            earned: 0,
+            interest: 0,
+            frees: 0,
+            due: None,
+            dropped: Vec::new(),
+            access,
+            reservable: true,
+            logging: false,
+            log: Vec::new(),
+            busy: 0,
+        };
+        core.stream_id(Stream(0));
+        core
+    }
+
+    /// The index of a stream, which is added when it is new.
+    pub(crate) fn stream_id(&mut self, stream: Stream) -> StreamId {
+        if let Some(&id) = self.stream_ids.get(&stream) {
+            return id;
+        }
+        let reusable = (1..self.streams.len()).find(|&id| {
+            let state = &self.streams[id];
+            !state.alive && state.is_unused() && state.slot.is_none()
+        });
+        let id = reusable.unwrap_or(self.streams.len());
+        let mut state = StreamState::new(stream);
+        if id < self.streams.len() {
+            // Chunks may still carry stamps of the old stream: epochs go on from there.
+            state.open = self.streams[id].open;
+            state.completed = state.open - 1;
+            self.streams[id] = state;
+        } else {
+            self.streams.push(state);
+        }
+        self.stream_ids.insert(stream, id as StreamId);
+        id as StreamId
+    }
+
+    /// All physical bytes held: mapped, cached, classic.
+    pub(crate) fn held(&self) -> u64 {
+        self.physical + self.classic
+    }
+
+    /// The segment that contains an address.
+    pub(crate) fn segment_of(&self, address: u64) -> Option<&Segment> {
+        let inside = |segment: &&Segment| address.wrapping_sub(segment.base) < segment.len;
+        self.segments.iter().map(|(_, segment)| segment).find(inside)
+    }
+
+    /// In which way an address is not the start of a live block. Walks the segment's blocks.
+    pub(crate) fn kind_of(&self, address: u64) -> PointerKind {
+        let Some(segment) = self.segment_of(address) else { return PointerKind::Foreign };
+        let mut id = segment.first;
+        while id != NONE && self.blocks[id].end() <= address {
+            id = self.blocks[id].next;
+        }
+        match self.blocks.get(id) {
+            Some(block) if block.state == State::Live && block.addr != address => PointerKind::Interior,
+            _ => PointerKind::NotLive,
+        }
+    }
+
+    /// Length of the block for a request, or nothing when it cannot be represented.
+    pub(crate) fn block_len(&self, requested: u64) -> Option<u64> {
+        /// Far beyond any device, and small enough that no later sum can overflow.
+        const MOST: u64 = 1 << 40;
+        if requested > MOST {
+            return None;
+        }
+        let padded = requested.next_multiple_of(32) + self.limits.pad;
+        let len = padded.next_multiple_of(UNIT);
+        let divisions = self.config.roundup_divisions_for(requested);
+        Some(if divisions > 1 && len > UNIT * divisions { round_to_division(len, divisions) } else { len })
+    }
+}
+
+/// The limit in bytes that a memory fraction means.
+pub(crate) fn limit_of(fraction: f64, total: u64) -> Option<u64> {
+    (fraction < 1.0).then(|| (total as f64 * fraction) as u64)
+}
+
+/// `len` rounded up to one of `divisions` equal steps between powers of two.
+fn round_to_division(len: u64, divisions: u64) -> u64 {
+    if len.is_power_of_two() {
+        return len;
+    }
+    let below = 1u64 << (63 - len.leading_zeros());
+    len.next_multiple_of((below / divisions).max(UNIT))
+}

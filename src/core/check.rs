@@ -1,0 +1,238 @@
+//! The heap checker: recomputes everything from the blocks up and names what does not hold.
+//!
+//! The numbers are those of ALLOCATOR_DESIGN.md. It is slow and meant for tests and for debug builds with
+//! a high check level.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashSet;
+
+use super::Core;
+use super::block::{BlockId, List, NONE, State};
+use super::segment::{CLASSES, Segment};
+use super::tally::{BYTES, COUNT, Flow, REQUESTED, columns};
+
+/// Sums over the blocks of a device, by column (small, large).
+#[derive(Default)]
+struct Sums {
+    live: [[i64; 2]; 2],
+    waiting: [[i64; 2]; 2],
+    mapped: [i64; 2],
+    handles: u64,
+    chunks: usize,
+    classic: u64,
+    out: Vec<u32>,
+}
+
+impl Core {
+    /// Adds a line to `faults` for each invariant that does not hold. `resting` are the blocks of the
+    /// front cache (address, bytes), `flow` the counts of all parties together.
+    pub(crate) fn check(&self, resting: &[(u64, u64)], flow: &Flow, faults: &mut Vec<String>) {
+        let resting: BTreeMap<u64, u64> = resting.iter().copied().collect();
+        let mut sums = Sums { out: vec![0; self.streams.len()], ..Sums::default() };
+        let mut seen = 0;
+        for (number, segment) in &self.segments {
+            seen += self.check_segment(number as u32, segment, &resting, &mut sums, faults);
+        }
+        if seen != self.blocks.count() {
+            faults.push(format!("I2: {} blocks exist, {seen} are in segments", self.blocks.count()));
+        }
+        self.check_lists(faults);
+        self.check_sums(&sums, resting.len(), flow, faults);
+    }
+
+    fn check_segment(
+        &self,
+        number: u32,
+        segment: &Segment,
+        resting: &BTreeMap<u64, u64>,
+        sums: &mut Sums,
+        faults: &mut Vec<String>,
+    ) -> usize {
+        let (mut at, mut prev, mut id, mut count) = (segment.base, NONE, segment.first, 0);
+        let column = usize::from(!segment.class.is_small());
+        while id != NONE {
+            let block = &self.blocks[id];
+            if block.addr != at || block.prev != prev || block.segment != number || block.len == 0 {
+                faults.push(format!("I2: block at {:#x} does not continue its segment", block.addr));
+                return count;
+            }
+            if prev != NONE {
+                self.check_neighbours(prev, id, faults);
+            }
+            if !segment.class.is_classic() {
+                self.check_backing(segment, id, faults);
+            }
+            match block.state {
+                State::Live | State::Waiting => {
+                    let rests = resting.get(&block.addr);
+                    if rests.is_some_and(|&len| len != block.len || block.state == State::Waiting) {
+                        faults.push(format!("I9: resting block at {:#x} has another size", block.addr));
+                    }
+                    let sum = if block.state == State::Live { &mut sums.live } else { &mut sums.waiting };
+                    if rests.is_none() {
+                        sum[COUNT][column] += 1;
+                        sum[BYTES][column] += block.len as i64;
+                    }
+                    sums.out[block.home as usize] += 1;
+                }
+                State::Free | State::Hole | State::Busy => {}
+            }
+            at = block.end();
+            prev = id;
+            id = block.next;
+            count += 1;
+        }
+        if at != segment.base + segment.len {
+            faults.push(format!("I2: blocks of the segment at {:#x} end at {at:#x}", segment.base));
+        }
+        sums.mapped[column] += segment.mapped as i64;
+        if segment.class.is_classic() {
+            sums.classic += segment.len;
+        } else {
+            let chunks = segment.chunks.iter().filter(|chunk| chunk.handle.is_some()).count();
+            sums.chunks += chunks;
+            sums.handles += chunks as u64;
+            if chunks as u64 * self.limits.granule != segment.mapped {
+                faults.push(format!("I3: segment at {:#x} counts {} mapped", segment.base, segment.mapped));
+            }
+        }
+        count
+    }
+
+    /// I4: neighbours that could be one are one.
+    fn check_neighbours(&self, first: BlockId, second: BlockId, faults: &mut Vec<String>) {
+        let (a, b) = (&self.blocks[first], &self.blocks[second]);
+        let same =
+            a.state == b.state && (a.state == State::Hole || a.state == State::Free && a.home == b.home);
+        if same {
+            faults.push(format!("I4: {:?} blocks at {:#x} and {:#x} are apart", a.state, a.addr, b.addr));
+        }
+    }
+
+    /// I2: holes have nothing mapped and begin and end at granule borders, all else is mapped.
+    fn check_backing(&self, segment: &Segment, id: BlockId, faults: &mut Vec<String>) {
+        let block = &self.blocks[id];
+        let granule = self.limits.granule;
+        if block.state == State::Busy {
+            return;
+        }
+        let hole = block.state == State::Hole;
+        if hole && !(block.addr.is_multiple_of(granule) && block.len.is_multiple_of(granule)) {
+            faults.push(format!("I2: hole at {:#x} is not made of granules", block.addr));
+        }
+        // Beyond the chunk table nothing was ever mapped; the table's end bounds the walk.
+        let table = segment.base + segment.chunks.len() as u64 * granule;
+        let end = if hole { block.end().min(table) } else { block.end() };
+        let mut at = block.addr & !(granule - 1);
+        while at < end {
+            if segment.chunk(at, self.limits.shift).handle.is_some() == hole {
+                faults.push(format!("I2: granule {at:#x} of a {:?} block", block.state));
+                return;
+            }
+            at += granule;
+        }
+    }
+
+    /// I5: the free index, the idle list and the hole lists hold exactly what they should.
+    fn check_lists(&self, faults: &mut Vec<String>) {
+        let mut indexed: HashSet<BlockId> = HashSet::new();
+        for (home, state) in self.streams.iter().enumerate() {
+            for (class, bins) in state.bins.iter().enumerate() {
+                for id in bins.iter().flat_map(|bins| bins.ids(&self.blocks)) {
+                    let block = &self.blocks[id];
+                    let right = block.home as usize == home && self.class_of(id).index() == class;
+                    if !right || block.state != State::Free || !indexed.insert(id) {
+                        faults.push(format!("I5: block at {:#x} is in a wrong bin", block.addr));
+                    }
+                }
+            }
+        }
+        let idle = self.members(&self.idle, faults);
+        let mut holes = 0;
+        for class in 0..CLASSES {
+            let list = self.members(&self.holes[class], faults);
+            holes += list.len();
+            if list
+                .iter()
+                .any(|&id| self.blocks[id].state != State::Hole || self.class_of(id).index() != class)
+            {
+                faults.push("I5: a hole list holds something else".to_owned());
+            }
+        }
+        let mut counted_holes = 0;
+        for (id, block) in self.blocks.iter() {
+            let free = block.state == State::Free;
+            counted_holes += usize::from(block.state == State::Hole);
+            if free != indexed.contains(&id) || free != block.indexed {
+                faults.push(format!("I5: block at {:#x} and the free index disagree", block.addr));
+            }
+            if (free && self.holds_chunk(id)) != idle.contains(&id) {
+                faults.push(format!("I5: block at {:#x} and the idle list disagree", block.addr));
+            }
+        }
+        if holes != counted_holes {
+            faults.push(format!("I5: {counted_holes} holes exist, {holes} are in lists"));
+        }
+    }
+
+    fn members(&self, list: &List, faults: &mut Vec<String>) -> HashSet<BlockId> {
+        let mut members = HashSet::new();
+        let mut id = list.head;
+        while id != NONE && members.insert(id) {
+            if self.blocks.get(id).is_none() {
+                faults.push("I5: a list holds a block that is gone".to_owned());
+                return members;
+            }
+            id = self.blocks[id].list_next;
+        }
+        members
+    }
+
+    /// I1, I3, I6: statistics, chunks and stream counts are what the blocks say.
+    fn check_sums(&self, sums: &Sums, resting: usize, flow: &Flow, faults: &mut Vec<String>) {
+        let balance = flow.balance();
+        for quantity in [COUNT, BYTES] {
+            if balance[quantity] != sums.live[quantity] {
+                let found = (balance[quantity], sums.live[quantity]);
+                faults
+                    .push(format!("I1: allocated {:?}, blocks say {:?} ({resting} rest)", found.0, found.1));
+            }
+            if self.tally.waiting[quantity] != sums.waiting[quantity] {
+                faults.push(format!("I1: waiting is counted wrong: {:?}", self.tally.waiting[quantity]));
+            }
+        }
+        let reserved = self.tally.reserved.stats;
+        if [reserved[1].current, reserved[2].current] != sums.mapped {
+            faults.push(format!("I1: reserved {reserved:?}, segments say {:?}", sums.mapped));
+        }
+        let active = columns(&balance)[BYTES][0] + columns(&self.tally.waiting)[BYTES][0];
+        let requested = columns(&balance)[REQUESTED][0] + columns(&self.tally.waiting)[REQUESTED][0];
+        if !(0 <= requested && requested <= active && active <= reserved[0].current) {
+            faults.push(format!(
+                "I1: {requested} requested, {active} active, {} reserved",
+                reserved[0].current
+            ));
+        }
+        if self.busy == 0 {
+            let chunks = (sums.chunks + self.cached.len()) as u64 * self.limits.granule;
+            if chunks != self.physical || sums.classic != self.classic {
+                faults.push(format!("I3: {} physical bytes counted, {chunks} found", self.physical));
+            }
+        }
+        for (id, state) in self.streams.iter().enumerate() {
+            if state.out != sums.out[id] {
+                faults.push(format!("I6: stream {id} counts {} blocks, has {}", state.out, sums.out[id]));
+            }
+            if state.completed >= state.open {
+                faults.push(format!("I6: stream {id} completed its open epoch"));
+            }
+        }
+        for (id, users) in &self.recorded {
+            let live = self.blocks.get(*id).is_some_and(|block| block.uses as usize == users.len());
+            if !live {
+                faults.push("I6: recorded streams of a block that has none".to_owned());
+            }
+        }
+    }
+}

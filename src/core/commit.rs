@@ -1,0 +1,301 @@
+//! Outcomes of steps back into the heap: what came about is kept, what failed is undone.
+
+use super::Core;
+use super::block::{BlockId, NONE, State};
+use super::plan::{GiveBack, Outcome, Phase, Remap, Remapped, Request};
+use super::segment::{Class, Segment};
+use super::stream::StreamId;
+use crate::driver::{DriverError, Event, PhysicalHandle};
+
+/// Finds or makes the address map's region for a new segment: base, bytes, class.
+pub(crate) type Regions<'a> = &'a mut dyn FnMut(u64, u64, Class) -> Option<u32>;
+
+impl Core {
+    /// Takes the outcome of a step made for `request`.
+    pub(crate) fn commit(&mut self, request: &mut Request, outcome: Outcome, regions: Regions<'_>) {
+        match outcome {
+            Outcome::Queried(over, failure) => {
+                if request.closed {
+                    // The device is prompt: closing epochs early cost nothing but the calls.
+                    self.tokens = (self.tokens + over.len().min(1) as u32).min(16);
+                }
+                self.end_epochs(over);
+                if request.retried && request.failure.is_none() {
+                    request.failure = failure.map(Into::into);
+                }
+            }
+            Outcome::Recorded(recorded) => self.commit_recorded(recorded),
+            Outcome::Reserved(class, Ok((base, len))) => self.add_reservation(class, base, len, regions),
+            Outcome::Reserved(_, Err(error)) => {
+                request.no_space = true;
+                self.reservable &= !error.is_unsupported();
+            }
+            Outcome::Remapped(remap, done) => self.commit_remapped(request, *remap, *done),
+            Outcome::Classic(class, bytes, result) => {
+                self.commit_classic(request, class, bytes, result, regions);
+            }
+            Outcome::GivenBack(what, unmapped, handles, kept, failure) => {
+                if !(what.runs.is_empty() && what.classic.is_empty()) {
+                    request.device_full = false;
+                }
+                self.commit_given_back(what, &unmapped, handles, &kept);
+                if let Some(error) = failure {
+                    request.failure.get_or_insert(error.into());
+                }
+            }
+            Outcome::Waited(stream, event, epoch, result) => match result {
+                Ok(()) => self.end_epochs(vec![(stream, event, epoch)]),
+                Err(error) => request.failure = Some(error.into()),
+            },
+            Outcome::Synchronized(epochs, result) => match result {
+                Ok(()) => {
+                    self.tally.sync_all += 1;
+                    for (stream, epoch) in epochs {
+                        self.streams[stream as usize].broken = false;
+                        self.end_epoch(stream, epoch);
+                    }
+                }
+                Err(error) => request.failure = Some(error.into()),
+            },
+        }
+    }
+
+    /// Takes the outcome of recording events, whoever asked for it.
+    pub(crate) fn commit_recorded(&mut self, recorded: Vec<(StreamId, u32, Result<Event, Option<Event>>)>) {
+        for (id, epoch, result) in recorded {
+            let state = &mut self.streams[id as usize];
+            match result {
+                Ok(event) => state.closing.push_back((event, epoch)),
+                Err(event) => {
+                    // The next event of the stream closes this epoch too.
+                    state.stamped = state.stamped.max(1);
+                    state.broken |= event.is_some();
+                    self.events.extend(event);
+                }
+            }
+        }
+    }
+
+    /// Takes the outcome of asking for finished epochs.
+    pub(crate) fn end_epochs(&mut self, over: Vec<(StreamId, Event, u32)>) {
+        for (id, event, epoch) in over {
+            let state = &mut self.streams[id as usize];
+            // Another thread may have seen the same event complete before.
+            if let Some(at) = state.closing.iter().position(|&entry| entry == (event, epoch)) {
+                state.closing.remove(at);
+                self.events.push(event);
+                self.end_epoch(id, epoch);
+                // Earlier events of the stream have completed with it.
+                let state = &mut self.streams[id as usize];
+                while let Some(&(earlier, before)) = state.closing.front() {
+                    if before > epoch {
+                        break;
+                    }
+                    state.closing.pop_front();
+                    self.events.push(earlier);
+                }
+            }
+        }
+    }
+
+    /// Everything of the stream up to `epoch` is done.
+    pub(crate) fn end_epoch(&mut self, id: StreamId, epoch: u32) {
+        let state = &mut self.streams[id as usize];
+        state.completed = state.completed.max(epoch);
+        while let Some(&(due, block)) = self.streams[id as usize].waiting.front() {
+            if due > self.streams[id as usize].completed {
+                break;
+            }
+            self.streams[id as usize].waiting.pop_front();
+            self.blocks[block].uses -= 1;
+            if self.blocks[block].uses == 0 {
+                self.end_wait(block);
+            }
+        }
+    }
+
+    /// Adds a reservation as one hole.
+    fn add_reservation(&mut self, class: Class, base: u64, len: u64, regions: Regions<'_>) {
+        let granule = self.limits.granule;
+        let start = base.next_multiple_of(granule);
+        let usable = (base + len - start) & !(granule - 1);
+        let region = regions(start, usable, class);
+        let mut segment = Segment::new(start, usable, class, region);
+        segment.origin = base;
+        segment.span = len;
+        let id = self.segments.insert(segment) as u32;
+        let block = self.blocks.add(id, start, usable, State::Hole);
+        self.segments[id as usize].first = block;
+        self.tally.segment.add(class.is_small(), 1);
+        self.tally.address_space += len;
+        self.make_hole(block);
+    }
+
+    fn commit_classic(
+        &mut self,
+        request: &mut Request,
+        class: Class,
+        bytes: u64,
+        result: Result<u64, DriverError>,
+        regions: Regions<'_>,
+    ) {
+        let base = match result {
+            Ok(base) => base,
+            Err(error) => {
+                self.classic -= bytes;
+                if error.is_out_of_memory() && !request.device_full {
+                    request.device_full = true;
+                    self.note_retry(request);
+                } else {
+                    request.failure = Some(error.into());
+                }
+                return;
+            }
+        };
+        let region = regions(base, bytes, class);
+        let mut segment = Segment::new(base, bytes, class, region);
+        segment.mapped = bytes;
+        let id = self.segments.insert(segment) as u32;
+        let block = self.blocks.add(id, base, bytes, State::Free);
+        self.segments[id as usize].first = block;
+        self.blocks[block].home = request.stream;
+        let small = class.is_small();
+        self.tally.segment.add(small, 1);
+        self.tally.reserved.add(small, bytes as i64);
+        self.tally.device_alloc += 1;
+        if bytes >= self.config.max_split_size.unwrap_or(u64::MAX) {
+            self.tally.oversize_segments.add(small, 1);
+        }
+        self.make_free(block);
+    }
+
+    fn commit_remapped(&mut self, request: &mut Request, remap: Remap, done: Remapped) {
+        let granule = self.limits.granule;
+        self.physical -= (remap.create - done.created) as u64 * granule;
+        self.access &= !done.no_access;
+        self.tally.moved += done.unmapped.len() as u64;
+        for run in &remap.runs {
+            self.commit_run(run.block, &done.unmapped);
+        }
+        self.cached.extend(done.spare);
+        for &(address, handle) in &done.mapped {
+            self.back(remap.target, address, handle, remap.home);
+        }
+        self.busy -= 1;
+        match done.failure {
+            None => {
+                self.tally.device_alloc += u64::from(!remap.missing.is_empty());
+                request.ready = Some(self.cut_ready(&remap));
+            }
+            Some((phase, error)) => {
+                self.settle(remap.target, remap.home, remap.epoch);
+                match phase {
+                    Phase::Create if error.is_out_of_memory() => {
+                        request.device_full = true;
+                        self.note_retry(request);
+                    }
+                    Phase::Unmap if !request.device_full => request.no_moves = true,
+                    _ => request.failure = Some(error.into()),
+                }
+            }
+        }
+    }
+
+    fn commit_given_back(
+        &mut self,
+        what: GiveBack,
+        unmapped: &[u64],
+        handles: Vec<PhysicalHandle>,
+        kept: &[BlockId],
+    ) {
+        let granule = self.limits.granule;
+        let freed = what.freed_handles + unmapped.len() - handles.len();
+        self.physical -= freed as u64 * granule;
+        self.cached.extend(handles);
+        self.tally.device_free += what.runs.len() as u64;
+        for run in what.runs {
+            self.commit_run(run.block, unmapped);
+        }
+        for (block, _) in what.classic.into_iter().chain(what.reservations) {
+            self.busy -= 1;
+            if kept.contains(&block) {
+                match self.class_of(block).is_classic() {
+                    true => _ = self.make_free(block),
+                    false => _ = self.make_hole(block),
+                }
+            } else {
+                self.drop_segment(block);
+            }
+        }
+    }
+
+    /// Forgets a segment that the driver has taken back; `block` is its only block.
+    fn drop_segment(&mut self, block: BlockId) {
+        let segment = self.segments.remove(self.blocks[block].segment as usize);
+        self.blocks.remove(block);
+        let small = segment.class.is_small();
+        self.tally.segment.sub(small, 1);
+        if segment.class.is_classic() {
+            self.classic -= segment.len;
+            self.tally.reserved.sub(small, segment.len as i64);
+            self.tally.device_free += 1;
+            if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
+                self.tally.oversize_segments.sub(small, 1);
+            }
+        } else {
+            self.tally.address_space -= segment.span;
+        }
+        self.dropped.extend(segment.region);
+    }
+
+    /// Ends a run of busy chunks: those whose chunk is gone become a hole, the others free again.
+    fn commit_run(&mut self, block: BlockId, unmapped: &[u64]) {
+        let (addr, end, segment) =
+            (self.blocks[block].addr, self.blocks[block].end(), self.blocks[block].segment as usize);
+        let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let mut gone = 0;
+        for address in (addr..end).step_by(granule as usize) {
+            if unmapped.contains(&address) {
+                self.segments[segment].chunk_mut(address, shift).handle = None;
+                gone += granule;
+            }
+        }
+        let small = self.segments[segment].class.is_small();
+        self.segments[segment].mapped -= gone;
+        self.tally.reserved.sub(small, gone as i64);
+        self.busy -= 1;
+        let (home, epoch) = (self.blocks[block].home, self.blocks[block].epoch);
+        self.settle(block, home, epoch);
+    }
+
+    /// Notes a chunk behind a granule of a busy block.
+    fn back(&mut self, target: BlockId, address: u64, handle: PhysicalHandle, home: StreamId) {
+        let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let segment = &mut self.segments[self.blocks[target].segment as usize];
+        let chunk = segment.chunk_mut(address, shift);
+        chunk.handle = Some(handle);
+        chunk.stream = home;
+        chunk.epoch = 0;
+        segment.mapped += granule;
+        let small = segment.class.is_small();
+        self.tally.reserved.add(small, granule as i64);
+    }
+
+    /// Cuts the caller's range out of a target that is mapped throughout.
+    fn cut_ready(&mut self, remap: &Remap) -> BlockId {
+        let mut id = remap.target;
+        let mut left = NONE;
+        if remap.start > self.blocks[id].addr {
+            left = id;
+            id = self.blocks.split(id, remap.start - self.blocks[id].addr);
+        }
+        if remap.len < self.blocks[id].len {
+            let right = self.blocks.split(id, remap.len);
+            self.settle(right, remap.home, remap.epoch);
+        }
+        if left != NONE {
+            self.settle(left, remap.home, remap.epoch);
+        }
+        id
+    }
+}

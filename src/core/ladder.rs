@@ -1,0 +1,382 @@
+//! The ladder: what is tried, in which order, until a request is served or refused.
+//!
+//! | rung | what is tried |
+//! |---|---|
+//! | `Search` | free blocks of the stream, then quiescent ones of other streams |
+//! | `Flushed` | the same, after the front cache gave its blocks back |
+//! | `Map` | finished epochs; then chunks: cached ones, new ones within the headroom, idle ones moved, new ones beyond it |
+//! | `Released` | idle classic segments and idle chunks are given back where that helps |
+//! | `Waited` | the host waits for the oldest epoch that holds memory back, one at a time |
+//! | `Synchronized` | the host waits for the device, where an epoch can be ended in no other way |
+//!
+//! After every step the free blocks are searched again. Steps from `Released` on are taken only when
+//! the device, or the limit, has no room.
+
+use super::Core;
+use super::block::State;
+use super::plan::{GiveBack, Remap, Request, Rung, Step};
+use super::segment::SMALL_LIMIT;
+use super::stream::StreamId;
+use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
+
+/// What [`Core::chunks_for`] found.
+enum Chunks {
+    /// The remap is complete.
+    Found,
+    /// Epochs should be closed before growing beyond the headroom.
+    CloseFirst,
+    /// There are too few.
+    Missing,
+}
+
+impl Core {
+    /// The next step for a request. To be called again after each step's outcome is committed.
+    pub(crate) fn advance(&mut self, request: &mut Request) -> Step {
+        if let Some(error) = request.failure.take() {
+            return self.give_up(request, error);
+        }
+        loop {
+            if let Some(id) = request.ready.take().or_else(|| self.search(request)) {
+                self.hand_out(id, request.requested, request.stream);
+                return Step::Ready(id);
+            }
+            match request.rung {
+                Rung::Search => {
+                    request.rung = Rung::Flushed;
+                    return Step::Flush;
+                }
+                Rung::Flushed => {
+                    request.rung = Rung::Map;
+                    self.interest = self.interest.max(self.config.epoch_frees.saturating_mul(32));
+                    continue;
+                }
+                _ => {}
+            }
+            if !request.polled {
+                request.polled = true;
+                if let Some(step) = self.query() {
+                    return step;
+                }
+            }
+            let step = if self.uses_reservations(request) {
+                self.map_step(request)
+            } else {
+                self.classic_step(request)
+            };
+            if let Some(step) = step.or_else(|| self.pressure_step(request)) {
+                return step;
+            }
+            let error = self.out_of_memory(request);
+            return self.give_up(request, error);
+        }
+    }
+
+    /// Asks for finished epochs on every stream that has events under way.
+    pub(crate) fn query(&self) -> Option<Step> {
+        let pending = self.streams.iter().enumerate().filter(|(_, state)| !state.closing.is_empty());
+        let pending: Vec<_> =
+            pending.map(|(id, state)| (id as StreamId, state.closing.iter().copied().collect())).collect();
+        (!pending.is_empty()).then_some(Step::Query(pending))
+    }
+
+    /// Closes the open epochs of all streams that need it.
+    pub(crate) fn close_all(&mut self) -> Option<Step> {
+        let ids: Vec<StreamId> = (0..self.streams.len() as StreamId)
+            .filter(|&id| {
+                let state = &self.streams[id as usize];
+                state.has_open_work() && state.alive && !state.broken
+            })
+            .collect();
+        (!ids.is_empty()).then(|| self.close(&ids))
+    }
+
+    /// Closes the open epochs of these streams.
+    pub(crate) fn close(&mut self, ids: &[StreamId]) -> Step {
+        let close = |&id: &StreamId| {
+            let state = &mut self.streams[id as usize];
+            (id, state.handle, state.close_epoch(), self.events.pop())
+        };
+        Step::Record(ids.iter().map(close).collect())
+    }
+
+    /// The stream whose epoch is due to be closed, if somebody may want to know soon.
+    pub(crate) fn due(&mut self) -> Option<Step> {
+        if self.interest == 0 {
+            return None;
+        }
+        let id = self.due.take()?;
+        let state = &self.streams[id as usize];
+        if state.stamped < self.config.epoch_frees || !state.alive || state.broken {
+            return None;
+        }
+        Some(self.close(&[id]))
+    }
+
+    /// The next step to put memory directly behind a block, or nothing when there is none to be had
+    /// without pressing anybody.
+    pub(crate) fn extend(&mut self, id: super::block::BlockId, request: &mut Request) -> Option<Step> {
+        let place = self.place_behind(id, request)?;
+        let mut remap = self.occupy(place, request);
+        match self.chunks_for(request, &mut remap) {
+            Chunks::Found => Some(Step::Remap(Box::new(remap))),
+            Chunks::CloseFirst | Chunks::Missing => {
+                self.abandon(remap);
+                None
+            }
+        }
+    }
+
+    fn uses_reservations(&self, request: &Request) -> bool {
+        self.config.expandable_segments && self.reservable && !request.no_space
+    }
+
+    /// A free block for the request: of its own stream, then a quiescent one; reserved segments
+    /// first where they are in use, classic ones first where not.
+    fn search(&mut self, request: &Request) -> Option<super::block::BlockId> {
+        let (reserved, classic) = (request.class, request.class.classic());
+        let order = if self.config.expandable_segments { [reserved, classic] } else { [classic, reserved] };
+        for class in order {
+            let found = self.take(class, request.len, request.align, request.stream);
+            if found.is_some() {
+                return found;
+            }
+        }
+        if request.rung < Rung::Flushed {
+            return None;
+        }
+        order
+            .into_iter()
+            .find_map(|class| self.take_foreign(class, request.len, request.align, request.stream))
+    }
+
+    /// Chunks behind a place for the request, or the address space for one.
+    fn map_step(&mut self, request: &mut Request) -> Option<Step> {
+        let Some(place) = self.place(request) else {
+            let (wish, least) = self.reservation_for(request.class, request.len, request.align);
+            return Some(Step::Reserve(request.class, wish, least));
+        };
+        let mut remap = self.occupy(place, request);
+        match self.chunks_for(request, &mut remap) {
+            Chunks::Found => return Some(Step::Remap(Box::new(remap))),
+            Chunks::CloseFirst => {
+                self.abandon(remap);
+                request.closed = true;
+                request.polled = false;
+                return self.close_all();
+            }
+            Chunks::Missing => self.abandon(remap),
+        }
+        None
+    }
+
+    /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
+    fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
+        let granule = self.limits.granule;
+        let need = remap.missing.len() as u64;
+        let cached = need.min(self.cached.len() as u64);
+        let mut left = need - cached;
+        let hard = if request.device_full {
+            0
+        } else {
+            self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule)
+        };
+        let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
+        let mut grow = left.min(hard).min(goal.saturating_sub(self.held()) / granule);
+        left -= grow;
+        let pressed = hard < left;
+        let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
+        left -= moves;
+        if left > 0 && !request.closed && (pressed || self.tokens > 0) && self.can_close() {
+            if !pressed {
+                self.tokens -= 1;
+            }
+            return Chunks::CloseFirst;
+        }
+        let extra = left.min(hard - grow);
+        grow += extra;
+        if left > extra {
+            self.note_retry(request);
+            return Chunks::Missing;
+        }
+        if pressed {
+            self.note_retry(request);
+        }
+        remap.runs = self.gather(moves, true);
+        remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
+        remap.create = grow as u32;
+        self.physical += grow * granule;
+        Chunks::Found
+    }
+
+    /// Counts a request that cannot be served from what is free or new.
+    pub(crate) fn note_retry(&mut self, request: &mut Request) {
+        if !request.retried {
+            request.retried = true;
+            self.tally.retries += 1;
+        }
+    }
+
+    fn can_close(&self) -> bool {
+        self.streams.iter().any(|state| state.has_open_work() && state.alive && !state.broken)
+    }
+
+    /// Gives up a place that was occupied.
+    fn abandon(&mut self, remap: Remap) {
+        self.busy -= 1;
+        self.settle(remap.target, remap.home, remap.epoch);
+    }
+
+    /// A classic segment for the request.
+    fn classic_step(&mut self, request: &mut Request) -> Option<Step> {
+        let class = request.class.classic();
+        let bytes = self.classic_len(request);
+        let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
+        if let Some(step) = self.collect_garbage(bytes) {
+            return Some(step);
+        }
+        if within && !request.device_full {
+            self.classic += bytes;
+            return Some(Step::Classic(class, bytes));
+        }
+        self.note_retry(request);
+        None
+    }
+
+    /// Bytes of the classic segment a request needs.
+    fn classic_len(&self, request: &Request) -> u64 {
+        const STEP: u64 = 2 << 20;
+        let room = request.len + if request.align > super::UNIT { request.align } else { 0 };
+        if request.class.is_small() && room <= STEP {
+            STEP
+        } else if request.len > SMALL_LIMIT && room < 10 << 20 {
+            self.config.large_segment_size
+        } else {
+            room.next_multiple_of(STEP)
+        }
+    }
+
+    /// What is left when neither free blocks nor new memory will do.
+    fn pressure_step(&mut self, request: &mut Request) -> Option<Step> {
+        if !request.closed && self.can_close() {
+            request.closed = true;
+            request.polled = false;
+            return self.close_all();
+        }
+        let reservations = self.uses_reservations(request);
+        let back = if reservations { self.idle_classic() } else { self.idle_memory(request.len) };
+        if !back.is_empty() {
+            request.rung = request.rung.max(Rung::Released);
+            return Some(Step::GiveBack(back));
+        }
+        if let Some(step) = self.wait_for_oldest() {
+            request.rung = request.rung.max(Rung::Waited);
+            return Some(step);
+        }
+        if request.rung < Rung::Synchronized {
+            request.rung = Rung::Synchronized;
+            return self.wait_for_device();
+        }
+        None
+    }
+
+    /// Waits for the oldest event of a stream that holds memory back.
+    pub(crate) fn wait_for_oldest(&mut self) -> Option<Step> {
+        let mut candidates = self.streams.iter().enumerate().filter(|(_, state)| {
+            !state.closing.is_empty() && (!state.waiting.is_empty() || state.free_blocks() > 0)
+        });
+        let (id, state) = candidates.next()?;
+        let (event, epoch) = *state.closing.front()?;
+        Some(Step::WaitEvent(id as StreamId, event, epoch))
+    }
+
+    /// Waits for the newest event of a stream, which ends all its closed epochs.
+    pub(crate) fn wait_for_newest(&mut self) -> Option<Step> {
+        let pending = self.streams.iter().enumerate();
+        let (id, &(event, epoch)) =
+            pending.filter_map(|(id, state)| Some((id, state.closing.back()?))).next()?;
+        Some(Step::WaitEvent(id as StreamId, event, epoch))
+    }
+
+    /// Waits for the device where some epoch cannot be ended by an event.
+    pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
+        let stuck: Vec<_> = self
+            .streams
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, state)| state.has_open_work())
+            .map(|(id, state)| (id as StreamId, state.close_epoch()))
+            .collect();
+        (!stuck.is_empty()).then_some(Step::WaitDevice(stuck))
+    }
+
+    /// Ends a request: chunks it created are given back first.
+    fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
+        if self.cached.is_empty() {
+            return Step::Fail(error);
+        }
+        request.failure = Some(error);
+        let mut back = GiveBack::default();
+        back.set_handles(core::mem::take(&mut self.cached));
+        Step::GiveBack(back)
+    }
+
+    /// The error for a request that nothing could serve; the facade adds the device's own figures.
+    fn out_of_memory(&mut self, request: &Request) -> Error {
+        self.tally.ooms += 1;
+        let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
+        let cause = if over { OutOfMemoryCause::Limit } else { OutOfMemoryCause::Device };
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            device: self.limits.device,
+            requested: request.requested,
+            cause,
+            allocated: 0,
+            active: 0,
+            reserved: self.tally.reserved.stats[0].current as u64,
+            cached_handles: self.cached.len() as u64 * self.limits.granule,
+            largest_free: self.largest_free(),
+            device_free: 0,
+            device_total: self.limits.total,
+            limit: self.limit,
+            holders: self.holders(),
+            advice: self.advice(cause),
+        }))
+    }
+
+    /// The largest free block of any stream and class, bytes.
+    fn largest_free(&self) -> u64 {
+        let bins = self.streams.iter().flat_map(|state| state.bins.iter().flatten());
+        bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0)
+    }
+
+    /// The streams that hold most live bytes.
+    fn holders(&self) -> Vec<(u64, u64)> {
+        /// As many as a person wants to read.
+        const MOST: usize = 4;
+        let mut bytes = vec![0; self.streams.len()];
+        for (_, block) in
+            self.blocks.iter().filter(|(_, block)| matches!(block.state, State::Live | State::Waiting))
+        {
+            bytes[block.home as usize] += block.len;
+        }
+        let mut holders: Vec<_> =
+            self.streams.iter().zip(bytes).map(|(state, n)| (state.handle.0, n)).collect();
+        holders.retain(|&(_, bytes)| bytes > 0);
+        holders.sort_by_key(|&(_, bytes)| core::cmp::Reverse(bytes));
+        holders.truncate(MOST);
+        holders
+    }
+
+    fn advice(&self, cause: OutOfMemoryCause) -> &'static str {
+        match cause {
+            OutOfMemoryCause::Limit => "Raise per_process_memory_fraction, or free blocks.",
+            OutOfMemoryCause::AddressSpace => "Set reservation_gb lower, or free segments with empty_cache.",
+            OutOfMemoryCause::Device if !self.config.expandable_segments => {
+                "Set expandable_segments:True, so that idle memory can be moved together."
+            }
+            OutOfMemoryCause::Device if !self.reservable => {
+                "Address ranges cannot be reserved here, so idle memory cannot be moved together; free blocks."
+            }
+            OutOfMemoryCause::Device => "Free blocks, or use less memory outside this allocator.",
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Where a request goes when no mapped block fits, and which chunks move there.
+//!
+//! ```text
+//! run     |<- free, mapped ->|<---- hole ---->|<- free, mapped ->|
+//! request      |<------------------------------>|                     missing: the hole's granules
+//! ```
+//!
+//! A *run* is a stretch of neighbouring blocks that are free for the request's stream or holes. The
+//! request goes where it needs the fewest new chunks; among equals a stretch that is not the far end of
+//! a reservation, then the lowest address. Chunks to fill it come from blocks that have been idle
+//! for longest, from their far ends, and only when no queued work can touch them.
+
+use super::Core;
+use super::block::{BlockId, NONE, State};
+use super::plan::{Remap, Request, Run};
+use super::segment::Class;
+use super::stream::StreamId;
+use crate::driver::PhysicalHandle;
+
+/// Holes looked at before settling for the best so far.
+const HOLES: usize = 512;
+/// Blocks of the idle list looked at for chunks in one go.
+const IDLE: usize = 4096;
+
+/// A place for a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// First block of the run that is used.
+    first: BlockId,
+    /// Where the request's block begins.
+    start: u64,
+    /// Granules to be mapped.
+    pub(crate) missing: u64,
+    /// Whether the run ends in the last hole of its reservation.
+    far_end: bool,
+}
+
+impl Core {
+    /// The cheapest place for a request in the segments of its reserved class.
+    pub(crate) fn place(&self, request: &Request) -> Option<Place> {
+        let mut best: Option<Place> = None;
+        let mut hole = self.holes[request.class.index()].head;
+        let mut seen = 0;
+        while hole != NONE && (seen < HOLES || best.is_none()) {
+            for candidate in self.places_at(hole, request) {
+                let key = |place: &Place| (place.missing, place.far_end, place.start);
+                if best.is_none_or(|known| key(&candidate) < key(&known)) {
+                    best = Some(candidate);
+                }
+            }
+            hole = self.blocks[hole].list_next;
+            seen += 1;
+        }
+        best
+    }
+
+    /// The place that begins where a live block ends, if everything there is free.
+    pub(crate) fn place_behind(&self, id: BlockId, request: &Request) -> Option<Place> {
+        self.place_from(self.blocks[id].next, request)
+    }
+
+    /// Marks the place's blocks busy and lists what must be mapped.
+    pub(crate) fn occupy(&mut self, place: Place, request: &Request) -> Remap {
+        let (granule, end) = (self.limits.granule, place.start + request.len);
+        let mask = granule - 1;
+        let mut missing = Vec::new();
+        let mut epoch = 0;
+        // Cut the run's first and last pieces so that what is left of them stays free.
+        let mut id = place.first;
+        let mut target = NONE;
+        loop {
+            let (addr, last, state) = (self.blocks[id].addr, self.blocks[id].end(), self.blocks[id].state);
+            let piece = if state == State::Hole {
+                let from = addr.max(place.start & !mask);
+                let to = last.min((end + mask) & !mask);
+                missing.extend((from..to).step_by(granule as usize));
+                self.cut_hole(id, from, to)
+            } else {
+                if self.blocks[id].home == request.stream {
+                    epoch = epoch.max(self.blocks[id].epoch);
+                }
+                self.carve(id, addr.max(place.start), last.min(end) - addr.max(place.start))
+            };
+            self.blocks[piece].state = State::Busy;
+            if target == NONE {
+                target = piece;
+            } else {
+                self.blocks.join(target, piece);
+            }
+            if self.blocks[target].end() >= end {
+                break;
+            }
+            id = self.blocks[target].next;
+        }
+        self.busy += 1;
+        Remap {
+            target,
+            start: place.start,
+            len: request.len,
+            home: request.stream,
+            epoch,
+            missing,
+            runs: Vec::new(),
+            handles: Vec::new(),
+            create: 0,
+            access: self.access,
+        }
+    }
+
+    /// Takes up to `wanted` chunks from idle blocks, longest idle first, and marks them busy.
+    pub(crate) fn gather(&mut self, wanted: u64, pressed: bool) -> Vec<Run> {
+        let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
+        let mut left = wanted;
+        let mut id = self.idle.head;
+        let mut seen = 0;
+        while id != NONE && left > 0 && (pressed || seen < IDLE) {
+            self.movable(id, &mut left, &mut found);
+            id = self.blocks[id].list_next;
+            seen += 1;
+        }
+        found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
+    }
+
+    /// How many chunks could be moved now, up to `wanted`.
+    pub(crate) fn count_movable(&self, wanted: u64) -> u64 {
+        let mut left = wanted;
+        let mut id = self.idle.head;
+        let mut found = Vec::new();
+        while id != NONE && left > 0 {
+            self.movable(id, &mut left, &mut found);
+            id = self.blocks[id].list_next;
+        }
+        wanted - left
+    }
+
+    /// Makes a busy block free memory, holes, or both, as the chunks behind it are now.
+    pub(crate) fn settle(&mut self, target: BlockId, home: StreamId, epoch: u32) {
+        let mut id = target;
+        let end = self.blocks[target].end();
+        loop {
+            let (addr, segment) = (self.blocks[id].addr, self.blocks[id].segment as usize);
+            let shift = self.limits.shift;
+            let backed = self.segments[segment].chunk(addr, shift).handle.is_some();
+            let mut to = (addr | (self.limits.granule - 1)) + 1;
+            while to < end && self.segments[segment].chunk(to, shift).handle.is_some() == backed {
+                to += self.limits.granule;
+            }
+            let rest = if to < end { self.blocks.split(id, to - addr) } else { NONE };
+            if backed {
+                self.blocks[id].home = home;
+                self.blocks[id].epoch = epoch;
+                self.make_free(id);
+            } else {
+                self.make_hole(id);
+            }
+            if rest == NONE {
+                return;
+            }
+            id = rest;
+        }
+    }
+
+    /// The two ways to use a hole: begin with the free block before it, or end with the one behind.
+    fn places_at(&self, hole: BlockId, request: &Request) -> impl Iterator<Item = Place> {
+        let before = self.blocks[hole].prev;
+        let first = if before != NONE && self.is_usable(before, request.stream) { before } else { hole };
+        let behind = self.blocks[hole].next;
+        let ends = behind != NONE && self.is_usable(behind, request.stream);
+        let forward = self.place_from(first, request);
+        let alone = if first == hole { None } else { self.place_from(hole, request) };
+        let backward = if ends { self.place_to(behind, request) } else { None };
+        [forward, alone, backward].into_iter().flatten()
+    }
+
+    fn place_from(&self, first: BlockId, request: &Request) -> Option<Place> {
+        let start = self.blocks.get(first)?.addr.next_multiple_of(request.align);
+        let end = start + request.len;
+        let mut missing = 0;
+        let mut far_end = false;
+        let mut id = first;
+        loop {
+            if id == NONE {
+                return None;
+            }
+            let block = &self.blocks[id];
+            if block.state == State::Hole {
+                missing += self.granules(block.addr.max(start), block.end().min(end));
+                far_end = block.next == NONE;
+            } else if !self.is_usable(id, request.stream) {
+                return None;
+            }
+            if block.end() >= end {
+                let first = if start >= self.blocks[first].end() { return None } else { first };
+                return Some(Place { first, start, missing, far_end });
+            }
+            id = block.next;
+        }
+    }
+
+    fn place_to(&self, last: BlockId, request: &Request) -> Option<Place> {
+        let end = self.blocks[last].end();
+        let start = end.checked_sub(request.len)? & !(request.align - 1);
+        let mut missing = 0;
+        let mut id = last;
+        loop {
+            if id == NONE {
+                return None;
+            }
+            let block = &self.blocks[id];
+            if block.state == State::Hole {
+                missing += self.granules(block.addr.max(start), block.end());
+            } else if !self.is_usable(id, request.stream) {
+                return None;
+            }
+            if block.addr <= start {
+                return Some(Place { first: id, start, missing, far_end: false });
+            }
+            id = block.prev;
+        }
+    }
+
+    /// Granules that `from..to`, which lies in one hole, touches.
+    fn granules(&self, from: u64, to: u64) -> u64 {
+        if from >= to {
+            return 0;
+        }
+        let shift = self.limits.shift;
+        ((to - 1) >> shift) - (from >> shift) + 1
+    }
+
+    /// Whether a block is free and may be used by the stream without waiting.
+    fn is_usable(&self, id: BlockId, stream: StreamId) -> bool {
+        let block = &self.blocks[id];
+        block.state == State::Free
+            && (block.home == stream || !self.config.stream_order || self.is_quiescent(id))
+    }
+
+    /// Cuts `from..to`, at granule borders, out of a hole; what is left stays holes.
+    fn cut_hole(&mut self, id: BlockId, from: u64, to: u64) -> BlockId {
+        let class = self.class_of(id).index();
+        self.holes[class].remove(&mut self.blocks, id);
+        let mut target = id;
+        if from > self.blocks[id].addr {
+            target = self.blocks.split(id, from - self.blocks[id].addr);
+            self.holes[class].push(&mut self.blocks, id);
+        }
+        if to < self.blocks[target].end() {
+            let tail = self.blocks.split(target, to - from);
+            self.holes[class].push(&mut self.blocks, tail);
+        }
+        target
+    }
+
+    /// Adds stretches of chunks of an idle block that may move, from its far end.
+    fn movable(&self, id: BlockId, left: &mut u64, found: &mut Vec<(BlockId, u64, u64)>) {
+        let block = &self.blocks[id];
+        let granule = self.limits.granule;
+        let (first, end) = self.whole_chunks(block.addr, block.end());
+        let home = &self.streams[block.home as usize];
+        if home.passed(block.epoch) {
+            let chunks = ((end - first) / granule).min(*left);
+            found.push((id, end - chunks * granule, end));
+            *left -= chunks;
+            return;
+        }
+        let segment = &self.segments[block.segment as usize];
+        let mut stop = end;
+        while stop > first && *left > 0 {
+            let passed = |addr: u64| {
+                let chunk = segment.chunk(addr, self.limits.shift);
+                chunk.stream == block.home && home.passed(chunk.epoch)
+            };
+            let mut start = stop;
+            while start > first && *left > 0 && passed(start - granule) {
+                start -= granule;
+                *left -= 1;
+            }
+            if start < stop {
+                found.push((id, start, stop));
+            }
+            stop = start.max(first + granule) - granule;
+        }
+    }
+
+    /// Takes a stretch of whole chunks out of a free block and marks it busy. Stretches of one block
+    /// are given from its far end, so that the block itself keeps its place.
+    fn seize(&mut self, id: BlockId, addr: u64, end: u64) -> Run {
+        let target = self.carve(id, addr, end - addr);
+        self.blocks[target].state = State::Busy;
+        self.busy += 1;
+        let segment = &self.segments[self.blocks[target].segment as usize];
+        let chunks = (addr..end).step_by(self.limits.granule as usize);
+        let handles = chunks.map(|at| {
+            let chunk = segment.chunk(at, self.limits.shift);
+            chunk.handle.unwrap_or(PhysicalHandle(0))
+        });
+        Run { block: target, addr, handles: handles.collect() }
+    }
+
+    /// The bytes of address space to ask for when a class has no room: the wish and the least.
+    pub(crate) fn reservation_for(&self, class: Class, len: u64, align: u64) -> (u64, u64) {
+        /// What is reserved for requests of the two smaller classes at a time, bytes.
+        const SMALLER: u64 = 8 << 30;
+        let least = (len + align.max(self.limits.granule)).next_multiple_of(self.limits.granule);
+        let wish = if self.config.reservation > 0 {
+            self.config.reservation
+        } else if class == Class::LARGE {
+            self.limits.total.next_multiple_of(1 << 30).clamp(1 << 30, 128 << 30)
+        } else {
+            SMALLER.min(self.limits.total.next_multiple_of(1 << 30)).max(1 << 30)
+        };
+        (wish.next_multiple_of(self.limits.granule).max(least), least)
+    }
+}

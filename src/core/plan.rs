@@ -1,0 +1,435 @@
+//! Steps: what a request needs of the driver, and performing one without any lock.
+//!
+//! A step is made under the lock, with everything it touches marked [`Busy`](super::block::State::Busy)
+//! or taken out of the shared lists. [`perform`] calls the driver. The outcome says exactly what came
+//! about, so that the commit can keep what is good and undo the rest.
+
+use smallvec::SmallVec;
+
+use super::block::BlockId;
+use super::segment::Class;
+use super::stream::StreamId;
+use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, PhysicalHandle, Stream};
+use crate::stats::DriverCalls;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Bytes the caller asked for.
+    pub(crate) requested: u64,
+    /// Length of the block.
+    pub(crate) len: u64,
+    /// Multiple the address must be of; a power of two, at least 512.
+    pub(crate) align: u64,
+    /// The reserved class; the classic one follows from it.
+    pub(crate) class: Class,
+    /// For whom.
+    pub(crate) stream: StreamId,
+    /// The raw handle behind `stream`.
+    pub(crate) handle: Stream,
+    /// How far the ladder has been climbed.
+    pub(crate) rung: Rung,
+    /// Whether finished epochs were asked for since the last event was recorded.
+    pub(crate) polled: bool,
+    /// Whether all open epochs were closed for this request.
+    pub(crate) closed: bool,
+    /// The driver had no physical memory left.
+    pub(crate) device_full: bool,
+    /// No chunk may be moved: the driver refused to unmap one.
+    pub(crate) no_moves: bool,
+    /// No new reservation could be made.
+    pub(crate) no_space: bool,
+    /// Whether memory had to be given back or waited for.
+    pub(crate) retried: bool,
+    /// The error to end with, once everything is put back.
+    pub(crate) failure: Option<crate::Error>,
+    /// The block, once there is one.
+    pub(crate) ready: Option<BlockId>,
+}
+
+/// The rungs of the ladder before out of memory, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rung {
+    /// Free blocks.
+    Search,
+    /// The front cache's blocks as well.
+    Flushed,
+    /// Everything that is known to be done, and new memory.
+    Map,
+    /// Idle classic segments were given back.
+    Released,
+    /// Single epochs were waited for.
+    Waited,
+    /// The whole device was waited for.
+    Synchronized,
+}
+
+/// A run of chunks to be moved away from where they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// The busy block that covers exactly the run.
+    pub(crate) block: BlockId,
+    /// Its first address.
+    pub(crate) addr: u64,
+    /// The chunks, in address order.
+    pub(crate) handles: SmallVec<[PhysicalHandle; 4]>,
+}
+
+/// How to put physical memory behind one range.
+#[derive(Debug)]
+pub(crate) struct Remap {
+    /// The busy block that covers the range and all its granules.
+    pub(crate) target: BlockId,
+    /// The range for the caller, inside the target.
+    pub(crate) start: u64,
+    /// Bytes of it.
+    pub(crate) len: u64,
+    /// Stream the target's free pieces belong to afterwards, and the epoch they carry.
+    pub(crate) home: StreamId,
+    /// See `home`.
+    pub(crate) epoch: u32,
+    /// Granules of the target that have no chunk.
+    pub(crate) missing: Vec<u64>,
+    /// Chunks to take from elsewhere.
+    pub(crate) runs: Vec<Run>,
+    /// Chunks that have no address at the moment.
+    pub(crate) handles: Vec<PhysicalHandle>,
+    /// Chunks to ask the driver for.
+    pub(crate) create: u32,
+    /// Whether access is set for the owner of a chunk that was never mapped.
+    pub(crate) access: bool,
+}
+
+/// What to call next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The block is there.
+    Ready(BlockId),
+    /// The front cache's blocks must be brought back (no driver call; done under the lock).
+    Flush,
+    /// Ask which events have completed.
+    Query(Vec<(StreamId, Vec<(Event, u32)>)>),
+    /// Record an event on each stream; the number is the epoch it closes.
+    Record(Vec<(StreamId, Stream, u32, Option<Event>)>),
+    /// Reserve address space for a class: the wish and the least that helps, bytes.
+    Reserve(Class, u64, u64),
+    /// Put chunks behind a range.
+    Remap(Box<Remap>),
+    /// Take a classic segment.
+    Classic(Class, u64),
+    /// Unmap runs and free their chunks, and free these handles and classic segments.
+    GiveBack(GiveBack),
+    /// Wait for one event.
+    WaitEvent(StreamId, Event, u32),
+    /// Wait for everything; the epochs that are over then.
+    WaitDevice(Vec<(StreamId, u32)>),
+    /// The request failed.
+    Fail(crate::Error),
+}
+
+/// Memory to be given back to the device.
+#[derive(Debug, Default)]
+pub(crate) struct GiveBack {
+    /// Chunks to unmap and free.
+    pub(crate) runs: Vec<Run>,
+    /// Chunks to free.
+    pub(crate) handles: Vec<PhysicalHandle>,
+    /// How many chunks `handles` held at first.
+    pub(crate) freed_handles: usize,
+    /// Classic segments to free: the busy block and the address.
+    pub(crate) classic: Vec<(BlockId, u64)>,
+    /// Reservations with nothing in them: the busy block and the address.
+    pub(crate) reservations: Vec<(BlockId, u64)>,
+}
+
+impl GiveBack {
+    /// Sets the chunks without an address that are to be freed.
+    pub(crate) fn set_handles(&mut self, handles: Vec<PhysicalHandle>) {
+        self.freed_handles = handles.len();
+        self.handles = handles;
+    }
+
+    /// Whether there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+            && self.handles.is_empty()
+            && self.classic.is_empty()
+            && self.reservations.is_empty()
+    }
+}
+
+/// What came of a [`Remap`].
+#[derive(Debug, Default)]
+pub(crate) struct Remapped {
+    /// Chunks created, whatever became of them.
+    pub(crate) created: u32,
+    /// Granules of the target that got a chunk and have it now.
+    pub(crate) mapped: Vec<(u64, PhysicalHandle)>,
+    /// Addresses whose chunk was taken away.
+    pub(crate) unmapped: Vec<u64>,
+    /// Chunks left without an address.
+    pub(crate) spare: Vec<PhysicalHandle>,
+    /// What failed, if anything, and in which phase.
+    pub(crate) failure: Option<(Phase, DriverError)>,
+    /// Whether the driver cannot set access at all.
+    pub(crate) no_access: bool,
+}
+
+/// The part of a [`Remap`] that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A new chunk could not be had.
+    Create,
+    /// A chunk could not be taken from its old address.
+    Unmap,
+    /// A chunk could not be put at its new address, or access could not be set.
+    Map,
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// For [`Step::Query`]: the epochs that are over, each with its event; and the first refusal.
+    Queried(Vec<(StreamId, Event, u32)>, Option<DriverError>),
+    /// For [`Step::Record`]: the event that was recorded, or the one that could not be.
+    Recorded(Vec<(StreamId, u32, Result<Event, Option<Event>>)>),
+    /// For [`Step::Reserve`]: address and bytes.
+    Reserved(Class, Result<(u64, u64), DriverError>),
+    /// For [`Step::Remap`].
+    Remapped(Box<Remap>, Box<Remapped>),
+    /// For [`Step::Classic`]: address and bytes.
+    Classic(Class, u64, Result<u64, DriverError>),
+    /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
+    GivenBack(GiveBack, Vec<u64>, Vec<PhysicalHandle>, SmallVec<[BlockId; 4]>, Option<DriverError>),
+    /// For [`Step::WaitEvent`].
+    Waited(StreamId, Event, u32, Result<(), DriverError>),
+    /// For [`Step::WaitDevice`].
+    Synchronized(Vec<(StreamId, u32)>, Result<(), DriverError>),
+}
+
+/// What [`perform`] needs besides the step.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// The driver.
+    pub(crate) driver: &'a dyn Driver,
+    /// The device.
+    pub(crate) device: DeviceId,
+    /// Bytes of a chunk.
+    pub(crate) granule: u64,
+    /// Pages behind chunks.
+    pub(crate) pages: PageKind,
+}
+
+/// Calls the driver for a step that needs it, and counts the calls. No lock may be held.
+pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -> Outcome {
+    let Caller { driver, device, .. } = caller;
+    match step {
+        Step::Query(streams) => query(caller, streams, calls),
+        Step::Record(streams) => {
+            let recorded = streams
+                .into_iter()
+                .map(|(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls)));
+            Outcome::Recorded(recorded.collect())
+        }
+        Step::Reserve(class, wish, least) => Outcome::Reserved(class, reserve(caller, wish, least, calls)),
+        Step::Remap(remap) => {
+            let remapped = remap_chunks(caller, &remap, calls);
+            Outcome::Remapped(remap, Box::new(remapped))
+        }
+        Step::Classic(class, bytes) => {
+            calls.malloc += 1;
+            Outcome::Classic(class, bytes, driver.malloc(device, bytes, caller.pages))
+        }
+        Step::GiveBack(what) => give_back(caller, what, calls),
+        Step::WaitEvent(stream, event, epoch) => {
+            calls.wait_event += 1;
+            Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))
+        }
+        Step::WaitDevice(epochs) => {
+            calls.wait_device += 1;
+            Outcome::Synchronized(epochs, driver.synchronize_device(device))
+        }
+        Step::Ready(_) | Step::Flush | Step::Fail(_) => unreachable!("needs no driver"),
+    }
+}
+
+fn query(
+    caller: Caller<'_>,
+    streams: Vec<(StreamId, Vec<(Event, u32)>)>,
+    calls: &mut DriverCalls,
+) -> Outcome {
+    let mut over = Vec::new();
+    let mut failure = None;
+    for (id, events) in streams {
+        for (event, epoch) in events {
+            calls.query_event += 1;
+            match caller.driver.query_event(caller.device, event) {
+                Ok(true) => over.push((id, event, epoch)),
+                Ok(false) => break,
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    break;
+                }
+            }
+        }
+    }
+    Outcome::Queried(over, failure)
+}
+
+fn record(
+    caller: Caller<'_>,
+    handle: Stream,
+    event: Option<Event>,
+    calls: &mut DriverCalls,
+) -> Result<Event, Option<Event>> {
+    let event = match event {
+        Some(event) => event,
+        None => caller.driver.create_event(caller.device).map_err(|_| None)?,
+    };
+    calls.record_event += 1;
+    caller.driver.record_event(caller.device, event, handle).map_err(|_| Some(event))?;
+    Ok(event)
+}
+
+/// Reserves as much of the wish as the driver grants, halving it down to the least that helps.
+fn reserve(
+    caller: Caller<'_>,
+    wish: u64,
+    least: u64,
+    calls: &mut DriverCalls,
+) -> Result<(u64, u64), DriverError> {
+    let mut bytes = wish.max(least);
+    loop {
+        calls.reserve += 1;
+        match caller.driver.reserve(caller.device, bytes) {
+            Ok(address) => return Ok((address, bytes)),
+            Err(error) if bytes <= least || !error.is_out_of_memory() => return Err(error),
+            Err(_) => bytes = (bytes / 2).next_multiple_of(caller.granule).max(least),
+        }
+    }
+}
+
+fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> Remapped {
+    let Caller { driver, device, granule, pages } = caller;
+    let mut done = Remapped { spare: remap.handles.clone(), ..Remapped::default() };
+    for _ in 0..remap.create {
+        calls.malloc_physical += 1;
+        match driver.malloc_physical(device, granule, pages) {
+            Ok(handle) => {
+                done.created += 1;
+                done.spare.push(handle);
+            }
+            Err(error) => {
+                done.failure = Some((Phase::Create, error));
+                return done;
+            }
+        }
+    }
+    let fresh = done.spare.len() - done.created as usize..done.spare.len();
+    for run in &remap.runs {
+        for (chunk, &handle) in run.handles.iter().enumerate() {
+            let address = run.addr + chunk as u64 * granule;
+            calls.unmap += 1;
+            if let Err(error) = driver.unmap(device, address) {
+                done.failure = Some((Phase::Unmap, error));
+                return done;
+            }
+            done.unmapped.push(address);
+            done.spare.push(handle);
+        }
+    }
+    let access_for = fresh.map(|index| done.spare[index]).collect();
+    map_chunks(caller, remap, access_for, &mut done, calls);
+    done
+}
+
+/// The map phase: every missing granule gets a chunk, or what was mapped is taken away again.
+fn map_chunks(
+    caller: Caller<'_>,
+    remap: &Remap,
+    fresh: Vec<PhysicalHandle>,
+    done: &mut Remapped,
+    calls: &mut DriverCalls,
+) {
+    let Caller { driver, device, granule, .. } = caller;
+    let mut access = remap.access;
+    for &address in &remap.missing {
+        let Some(handle) = done.spare.pop() else { break };
+        calls.map += 1;
+        if let Err(error) = driver.map(device, address, granule, handle) {
+            done.spare.push(handle);
+            done.failure = Some((Phase::Map, error));
+            break;
+        }
+        done.mapped.push((address, handle));
+        if access && fresh.contains(&handle) {
+            calls.set_access += 1;
+            match driver.set_access(device, address, granule, device) {
+                Ok(()) => {}
+                Err(error) if error.is_unsupported() => {
+                    access = false;
+                    done.no_access = true;
+                }
+                Err(error) => {
+                    done.failure = Some((Phase::Map, error));
+                    break;
+                }
+            }
+        }
+    }
+    if done.failure.is_none() {
+        return;
+    }
+    done.mapped.retain(|&(address, handle)| {
+        calls.unmap += 1;
+        // A chunk that cannot be unmapped again is kept where it is, as free memory.
+        let kept = driver.unmap(device, address).is_err();
+        if !kept {
+            done.spare.push(handle);
+        }
+        kept
+    });
+}
+
+/// Unmaps and frees; what the driver refuses stays as it is.
+fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) -> Outcome {
+    let Caller { driver, device, granule, .. } = caller;
+    let mut failure = None;
+    let mut unmapped = Vec::new();
+    let mut handles = core::mem::take(&mut what.handles);
+    for run in &what.runs {
+        for (chunk, &handle) in run.handles.iter().enumerate() {
+            let address = run.addr + chunk as u64 * granule;
+            calls.unmap += 1;
+            match driver.unmap(device, address) {
+                Ok(()) => {
+                    unmapped.push(address);
+                    handles.push(handle);
+                }
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+    }
+    handles.retain(|&handle| {
+        calls.free_physical += 1;
+        driver.free_physical(device, handle).map_err(|error| failure.get_or_insert(error).code).is_err()
+    });
+    let mut kept = SmallVec::new();
+    for &(block, address) in &what.classic {
+        calls.free += 1;
+        if let Err(error) = driver.free(device, address) {
+            failure.get_or_insert(error);
+            kept.push(block);
+        }
+    }
+    for &(block, address) in &what.reservations {
+        calls.release += 1;
+        if let Err(error) = driver.release(device, address) {
+            failure.get_or_insert(error);
+            kept.push(block);
+        }
+    }
+    Outcome::GivenBack(what, unmapped, handles, kept, failure)
+}

@@ -1,0 +1,146 @@
+//! Segments: reservations with chunks behind them, or single blocks of the driver.
+//!
+//! A *reserved* segment is one address reservation that serves one size class. Its granules are
+//! backed one by one; each chunk is one physical handle, mapped whole at a granule border. A
+//! *classic* segment is one driver allocation that cannot move or shrink.
+
+use super::block::BlockId;
+use crate::driver::PhysicalHandle;
+
+/// Size classes of segments: three of reserved ones, then small and large classic ones.
+pub(crate) const CLASSES: usize = 5;
+
+/// Requests of at most this size are small.
+pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
+/// Requests of at most this size, and not small, are of the middle class.
+pub(crate) const MIDDLE_LIMIT: u64 = 32 << 20;
+
+/// A size class: which segments a request is placed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(pub(crate) u8);
+
+impl Class {
+    /// Reserved segments for requests up to 1 MiB.
+    pub(crate) const SMALL: Self = Self(0);
+    /// Reserved segments for requests up to 32 MiB.
+    pub(crate) const MIDDLE: Self = Self(1);
+    /// Reserved segments for the rest.
+    pub(crate) const LARGE: Self = Self(2);
+    /// Classic segments for requests up to 1 MiB.
+    pub(crate) const CLASSIC_SMALL: Self = Self(3);
+    /// Classic segments for the rest.
+    pub(crate) const CLASSIC_LARGE: Self = Self(4);
+
+    /// The class of a request of `bytes` (without the pad).
+    #[inline]
+    pub(crate) fn of(bytes: u64) -> Self {
+        if bytes <= SMALL_LIMIT {
+            Self::SMALL
+        } else if bytes <= MIDDLE_LIMIT {
+            Self::MIDDLE
+        } else {
+            Self::LARGE
+        }
+    }
+
+    /// The classic class that serves the same requests.
+    #[inline]
+    pub(crate) fn classic(self) -> Self {
+        if self.is_small() { Self::CLASSIC_SMALL } else { Self::CLASSIC_LARGE }
+    }
+
+    /// Whether its blocks count as small in the statistics.
+    #[inline]
+    pub(crate) fn is_small(self) -> bool {
+        self == Self::SMALL || self == Self::CLASSIC_SMALL
+    }
+
+    /// Whether its segments are single driver blocks.
+    #[inline]
+    pub(crate) fn is_classic(self) -> bool {
+        self.0 >= 3
+    }
+
+    /// The class as an index.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The physical memory behind one granule.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chunk {
+    /// The handle mapped here, if any.
+    pub(crate) handle: Option<PhysicalHandle>,
+    /// The stream whose free touched the chunk last.
+    pub(crate) stream: u32,
+    /// The epoch of that stream at that free; zero while nothing has been freed here.
+    pub(crate) epoch: u32,
+}
+
+/// One reservation or one classic driver block.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// First address.
+    pub(crate) base: u64,
+    /// Bytes of address space in use.
+    pub(crate) len: u64,
+    /// What the driver called its first address; differs from `base` only by alignment.
+    pub(crate) origin: u64,
+    /// Bytes the driver reserved.
+    pub(crate) span: u64,
+    /// Which requests it serves.
+    pub(crate) class: Class,
+    /// The first block; blocks tile the segment from there.
+    pub(crate) first: BlockId,
+    /// Chunks by granule, as far as any was ever mapped; empty for classic segments.
+    pub(crate) chunks: Vec<Chunk>,
+    /// Bytes with physical memory.
+    pub(crate) mapped: u64,
+    /// The region of the address map that covers it; without one, block starts are in a table.
+    pub(crate) region: Option<u32>,
+}
+
+impl Segment {
+    /// A segment whose blocks are not made yet.
+    pub(crate) fn new(base: u64, len: u64, class: Class, region: Option<u32>) -> Self {
+        Self {
+            base,
+            len,
+            origin: base,
+            span: len,
+            class,
+            first: super::block::NONE,
+            chunks: Vec::new(),
+            mapped: 0,
+            region,
+        }
+    }
+
+    /// The chunk of the granule that starts at `addr`.
+    #[inline]
+    pub(crate) fn chunk(&self, addr: u64, shift: u32) -> Chunk {
+        self.chunks.get(((addr - self.base) >> shift) as usize).copied().unwrap_or_default()
+    }
+
+    /// The same, to be changed; the table grows up to it.
+    pub(crate) fn chunk_mut(&mut self, addr: u64, shift: u32) -> &mut Chunk {
+        let index = ((addr - self.base) >> shift) as usize;
+        if index >= self.chunks.len() {
+            self.chunks.resize(index + 1, Chunk::default());
+        }
+        &mut self.chunks[index]
+    }
+
+    /// Stamps every chunk that `addr..end` touches with a free by `stream` in `epoch`.
+    #[inline]
+    pub(crate) fn stamp(&mut self, addr: u64, end: u64, shift: u32, stream: u32, epoch: u32) {
+        let first = ((addr - self.base) >> shift) as usize;
+        let last = ((end - 1 - self.base) >> shift) as usize;
+        for chunk in &mut self.chunks[first..=last] {
+            chunk.stream = stream;
+            chunk.epoch = epoch;
+        }
+    }
+}

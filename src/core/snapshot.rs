@@ -1,0 +1,141 @@
+//! The heap as plain structs, with the words of PyTorch's snapshot.
+
+use std::collections::BTreeMap;
+
+use super::Core;
+use super::block::{Block, NONE, State};
+use crate::driver::{DeviceId, Stream};
+
+/// What a block of a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// Handed out.
+    ActiveAllocated,
+    /// Freed, and other streams may still use it.
+    ActivePendingFree,
+    /// Free.
+    Inactive,
+    /// Taken for driver calls that are running.
+    InTransit,
+}
+
+/// One block; sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSnapshot {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes asked for; zero unless active.
+    pub requested_size: u64,
+    /// What it is.
+    pub state: BlockState,
+    /// The stream it was allocated for, or whose free block it is.
+    pub stream: Stream,
+    /// Whether it rests in the front cache.
+    pub in_front: bool,
+}
+
+/// A stretch of memory without a hole; sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentSnapshot {
+    /// The device.
+    pub device: DeviceId,
+    /// First address.
+    pub address: u64,
+    /// Bytes; the blocks tile it.
+    pub total_size: u64,
+    /// Bytes of blocks handed out.
+    pub allocated_size: u64,
+    /// Bytes of blocks handed out or waiting for streams.
+    pub active_size: u64,
+    /// Bytes asked for in active blocks.
+    pub requested_size: u64,
+    /// Whether its blocks count as small.
+    pub is_small: bool,
+    /// Whether it belongs to a reservation that grows and shrinks.
+    pub is_expandable: bool,
+    /// First address of the reservation or classic segment it is part of.
+    pub base: u64,
+    /// Blocks in address order.
+    pub blocks: Vec<BlockSnapshot>,
+}
+
+/// All memory of a device at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Mapped stretches, by address.
+    pub segments: Vec<SegmentSnapshot>,
+    /// Chunks held without an address, bytes.
+    pub cached_handles: u64,
+}
+
+impl Core {
+    /// The heap as plain structs; `resting` are the blocks of the front cache.
+    pub(crate) fn snapshot(&self, resting: &[(u64, u64)]) -> Snapshot {
+        let resting: BTreeMap<u64, u64> = resting.iter().copied().collect();
+        let mut segments = Vec::new();
+        for (_, segment) in &self.segments {
+            let mut run: Option<SegmentSnapshot> = None;
+            let mut id = segment.first;
+            while id != NONE {
+                let block = &self.blocks[id];
+                if block.state == State::Hole {
+                    segments.extend(run.take());
+                } else {
+                    let run = run.get_or_insert_with(|| SegmentSnapshot {
+                        device: self.limits.device,
+                        address: block.addr,
+                        total_size: 0,
+                        allocated_size: 0,
+                        active_size: 0,
+                        requested_size: 0,
+                        is_small: segment.class.is_small(),
+                        is_expandable: !segment.class.is_classic(),
+                        base: segment.base,
+                        blocks: Vec::new(),
+                    });
+                    run.push(self.block_snapshot(block, resting.contains_key(&block.addr)));
+                }
+                id = block.next;
+            }
+            segments.extend(run);
+        }
+        segments.sort_by_key(|segment| segment.address);
+        Snapshot { segments, cached_handles: self.cached.len() as u64 * self.limits.granule }
+    }
+
+    fn block_snapshot(&self, block: &Block, in_front: bool) -> BlockSnapshot {
+        let state = match block.state {
+            State::Live if !in_front => BlockState::ActiveAllocated,
+            State::Waiting => BlockState::ActivePendingFree,
+            State::Busy => BlockState::InTransit,
+            State::Live | State::Free | State::Hole => BlockState::Inactive,
+        };
+        let active = matches!(state, BlockState::ActiveAllocated | BlockState::ActivePendingFree);
+        BlockSnapshot {
+            address: block.addr,
+            size: block.len,
+            requested_size: if active { block.requested } else { 0 },
+            state,
+            stream: self.streams[block.home as usize].handle,
+            in_front,
+        }
+    }
+}
+
+impl SegmentSnapshot {
+    fn push(&mut self, block: BlockSnapshot) {
+        self.total_size += block.size;
+        self.requested_size += block.requested_size;
+        match block.state {
+            BlockState::ActiveAllocated => {
+                self.allocated_size += block.size;
+                self.active_size += block.size;
+            }
+            BlockState::ActivePendingFree => self.active_size += block.size,
+            BlockState::Inactive | BlockState::InTransit => {}
+        }
+        self.blocks.push(block);
+    }
+}

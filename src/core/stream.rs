@@ -1,0 +1,98 @@
+//! Streams and their epochs.
+//!
+//! Each stream counts epochs. A block that is freed is stamped with the open epoch of its home
+//! stream; an event recorded on the stream closes the epoch. When the event has completed, every
+//! block stamped with that epoch or an earlier one is *quiescent*: no queued work can touch it.
+//!
+//! ```text
+//! epoch      1            2            3 (open)
+//! stream  ---f--f--f---E1----f--f---E2----f-->      f: free, E: event
+//! E1 done: completed = 1; blocks freed before E1 belong to everybody
+//! ```
+//!
+//! A free costs no driver call of its own; one event closes an epoch when somebody needs to know.
+
+use std::collections::VecDeque;
+
+use super::bins::Bins;
+use super::block::BlockId;
+use super::segment::CLASSES;
+use crate::driver::{Event, Stream};
+
+/// Index of a stream within its device.
+pub(crate) type StreamId = u32;
+
+/// What the allocator knows of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    /// The raw handle; a destroyed stream's handle is never given to the driver again.
+    pub(crate) handle: Stream,
+    /// False once the stream is known to be destroyed.
+    pub(crate) alive: bool,
+    /// True when an event could not be recorded on it: only a device-wide wait can end its epochs.
+    pub(crate) broken: bool,
+    /// The stream's place in the front cache, if it has one.
+    pub(crate) slot: Option<u16>,
+    /// The epoch that frees are stamped with now; starts at 1.
+    pub(crate) open: u32,
+    /// Every epoch up to this one is over.
+    pub(crate) completed: u32,
+    /// Frees and recorded uses stamped with the open epoch.
+    pub(crate) stamped: u32,
+    /// Recorded events not yet seen complete, oldest first, and the epoch each closes.
+    pub(crate) closing: VecDeque<(Event, u32)>,
+    /// Freed blocks of other homes that this stream used, by the epoch it must pass.
+    pub(crate) waiting: VecDeque<(u32, BlockId)>,
+    /// Live and waiting blocks whose home this is.
+    pub(crate) out: u32,
+    /// Free blocks of this home by size class.
+    pub(crate) bins: [Option<Box<Bins>>; CLASSES],
+}
+
+impl StreamState {
+    /// A stream that has not been used yet.
+    pub(crate) fn new(handle: Stream) -> Self {
+        Self {
+            handle,
+            alive: true,
+            broken: false,
+            slot: None,
+            open: 1,
+            completed: 0,
+            stamped: 0,
+            closing: VecDeque::new(),
+            waiting: VecDeque::new(),
+            out: 0,
+            bins: [const { None }; CLASSES],
+        }
+    }
+
+    /// Whether the stream has passed everything stamped with `epoch`.
+    #[inline]
+    pub(crate) fn passed(&self, epoch: u32) -> bool {
+        epoch <= self.completed
+    }
+
+    /// Whether frees are stamped with an epoch that no event closes yet.
+    pub(crate) fn has_open_work(&self) -> bool {
+        self.stamped > 0
+    }
+
+    /// Opens the next epoch and returns the number of the one to be closed by an event.
+    pub(crate) fn close_epoch(&mut self) -> u32 {
+        let closing = self.open;
+        self.open += 1;
+        self.stamped = 0;
+        closing
+    }
+
+    /// Free blocks of this home.
+    pub(crate) fn free_blocks(&self) -> u32 {
+        self.bins.iter().flatten().map(|bins| bins.count()).sum()
+    }
+
+    /// Whether nothing refers to the stream any more.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.out == 0 && self.closing.is_empty() && self.waiting.is_empty() && self.free_blocks() == 0
+    }
+}

@@ -1,0 +1,113 @@
+//! Giving idle memory back: what may go, and marking it for a [`GiveBack`](super::plan::GiveBack).
+
+use super::Core;
+use super::block::{BlockId, NONE, State};
+use super::plan::{GiveBack, Step};
+use super::segment::{Class, SMALL_LIMIT};
+
+impl Core {
+    /// Classic segments that are wholly free and quiescent.
+    pub(crate) fn idle_classic(&mut self) -> GiveBack {
+        let ids = self.free_classic();
+        self.take_classic(ids)
+    }
+
+    /// Idle memory of both kinds for a classic request of `len` bytes that the device cannot serve.
+    pub(crate) fn idle_memory(&mut self, len: u64) -> GiveBack {
+        let mut back = self.idle_classic();
+        back.set_handles(core::mem::take(&mut self.cached));
+        let chunks = len.div_ceil(self.limits.granule) + 1;
+        back.runs = self.gather(chunks, true);
+        back
+    }
+
+    /// Idle chunks and classic segments until at most `keep` bytes are held, quiescent ones only.
+    pub(crate) fn surplus(&mut self, keep: u64) -> GiveBack {
+        let granule = self.limits.granule;
+        let mut excess = self.held().saturating_sub(keep);
+        let mut back = GiveBack::default();
+        let cached = (excess.div_ceil(granule) as usize).min(self.cached.len());
+        back.set_handles(self.cached.split_off(self.cached.len() - cached));
+        excess = excess.saturating_sub(cached as u64 * granule);
+        back.runs = self.gather(excess.div_ceil(granule), true);
+        let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
+        excess = excess.saturating_sub(moved as u64 * granule);
+        let mut ids = self.free_classic();
+        ids.retain(|&id| {
+            let wanted = excess > 0;
+            excess = excess.saturating_sub(self.blocks[id].len);
+            wanted
+        });
+        back.classic = self.take_classic(ids).classic;
+        back
+    }
+
+    /// Reservations that hold nothing at all.
+    pub(crate) fn empty_reservations(&mut self) -> GiveBack {
+        let mut back = GiveBack::default();
+        let empty: Vec<(BlockId, u64, Class)> = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| {
+                let block = &self.blocks[segment.first];
+                block.state == State::Hole && block.len == segment.len
+            })
+            .map(|(_, segment)| (segment.first, segment.origin, segment.class))
+            .collect();
+        for (block, origin, class) in empty {
+            self.holes[class.index()].remove(&mut self.blocks, block);
+            self.blocks[block].state = State::Busy;
+            self.busy += 1;
+            back.reservations.push((block, origin));
+        }
+        back
+    }
+
+    /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
+    /// garbage collection threshold. Waits for nothing.
+    pub(crate) fn collect_garbage(&mut self, bytes: u64) -> Option<Step> {
+        let threshold = self.config.garbage_collection_threshold?;
+        let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
+        let mut excess = (self.classic + bytes).saturating_sub(most);
+        if excess == 0 || bytes <= SMALL_LIMIT {
+            return None;
+        }
+        let mut ids = self.free_classic();
+        ids.retain(|&id| {
+            let wanted = excess > 0 && self.class_of(id) == Class::CLASSIC_LARGE;
+            if wanted {
+                excess = excess.saturating_sub(self.blocks[id].len);
+            }
+            wanted
+        });
+        let back = self.take_classic(ids);
+        (!back.is_empty()).then_some(Step::GiveBack(back))
+    }
+
+    /// The only blocks of classic segments that nothing uses, least recently freed first.
+    fn free_classic(&self) -> Vec<BlockId> {
+        let mut ids: Vec<BlockId> = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| segment.class.is_classic())
+            .map(|(_, segment)| segment.first)
+            .filter(|&id| {
+                let block = &self.blocks[id];
+                block.state == State::Free && block.next == NONE && self.is_quiescent(id)
+            })
+            .collect();
+        ids.sort_by_key(|&id| (self.blocks[id].freed, self.blocks[id].addr));
+        ids
+    }
+
+    fn take_classic(&mut self, ids: Vec<BlockId>) -> GiveBack {
+        let mut back = GiveBack::default();
+        for id in ids {
+            self.withdraw(id);
+            self.blocks[id].state = State::Busy;
+            self.busy += 1;
+            back.classic.push((id, self.blocks[id].addr));
+        }
+        back
+    }
+}

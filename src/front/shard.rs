@@ -1,0 +1,372 @@
+//! Shards: where freed blocks wait for the next request of the same size on the same stream.
+//!
+//! Streams are spread over the shards of their device. A shard has sets of four slots; the size and
+//! the stream choose the set. Its counts of allocations and frees are its own, so that two threads
+//! on two streams share no cache line.
+
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::map::{AddressMap, Entry, Head, Mark, NO_SLOT};
+use crate::core::block::BlockId;
+use crate::core::tally::{Columns, Flow, Split};
+use crate::driver::Stream;
+use crate::sync::{Flag, FlagGuard};
+
+/// Shards of a device.
+pub(crate) const SHARDS: usize = 32;
+/// Sets of a shard.
+const SETS: usize = 64;
+/// Slots of a set.
+const WAYS: usize = 4;
+/// Places for streams; those beyond go to the core each time.
+const STREAMS: usize = 4096;
+/// Places looked at for a stream.
+const PROBES: usize = 8;
+/// Marks a stream's place as free for another.
+const VACATED: u64 = u64::MAX;
+
+/// A block at rest.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Its address.
+    address: AtomicU64,
+    /// Its length in bytes, shifted left by 5, its column in the statistics (bit 13), and its
+    /// stream's place; zero when empty.
+    key: AtomicU64,
+    /// The epoch in which it was freed.
+    epoch: AtomicU32,
+}
+
+/// A stream that the front knows.
+#[derive(Debug, Default)]
+struct StreamPlace {
+    /// The raw handle plus one; zero when the place was never used.
+    handle: AtomicU64,
+    /// The stream's open epoch; changed only under the flag of its shard.
+    epoch: AtomicU32,
+}
+
+/// Blocks and counts of some of the streams.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    flag: Flag,
+    /// Blocks in the slots.
+    held: AtomicU32,
+    up: [[AtomicI64; 2]; 3],
+    down: [[AtomicI64; 2]; 3],
+    ceilings: [[AtomicI64; 3]; 3],
+    slots: Box<[Slot]>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self {
+            flag: Flag::default(),
+            held: AtomicU32::new(0),
+            up: Default::default(),
+            down: Default::default(),
+            ceilings: Default::default(),
+            slots: (0..SETS * WAYS).map(|_| Slot::default()).collect(),
+        }
+    }
+}
+
+/// A block that leaves the front for the core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rested {
+    /// The block.
+    pub(crate) block: BlockId,
+    /// The epoch of its home in which it was freed.
+    pub(crate) epoch: u32,
+}
+
+/// What became of a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// The block rests in a slot.
+    Done,
+    /// The core has to take it back.
+    ByCore,
+}
+
+/// The front cache of one device.
+#[derive(Debug)]
+pub(crate) struct Front {
+    shards: Box<[Shard]>,
+    streams: Box<[StreamPlace]>,
+    /// Whether freed blocks may rest here at all.
+    enabled: AtomicBool,
+}
+
+#[inline]
+fn key_of(len: u64, place: u16, small: bool) -> u64 {
+    (len << 5) | (u64::from(small) << 13) | u64::from(place)
+}
+
+#[inline]
+fn set_of(key: u64) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize * WAYS
+}
+
+impl Front {
+    /// An empty front.
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            streams: (0..STREAMS).map(|_| StreamPlace::default()).collect(),
+            enabled: AtomicBool::new(enabled),
+        }
+    }
+
+    /// Switches the cache; what rests in it must be drained afterwards.
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Relaxed);
+    }
+
+    /// The address of a resting block of exactly `len` bytes that `stream` freed.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        map: &AddressMap,
+        stream: Stream,
+        len: u64,
+        requested: u64,
+        small: bool,
+    ) -> Option<u64> {
+        let place = self.place_of(stream)?;
+        let shard = self.shard(place);
+        let _guard = shard.flag.try_lock()?;
+        let key = key_of(len, place, small);
+        let set = set_of(key);
+        let slot = shard.slots[set..set + WAYS].iter().find(|slot| slot.key.load(Relaxed) == key)?;
+        if !shard.charge(small, len, requested) {
+            return None;
+        }
+        let address = slot.address.load(Relaxed);
+        slot.key.store(0, Relaxed);
+        shard.held.store(shard.held.load(Relaxed) - 1, Relaxed);
+        let (_, entry) = map.find(address)?;
+        entry.set_head(Head::new(requested, place, address, Mark::Live));
+        Some(address)
+    }
+
+    /// Lets a freed block rest, if there is room for it.
+    #[inline]
+    pub(crate) fn put(&self, entry: &Entry, address: u64, small: bool) -> Freed {
+        let place = entry.head().slot();
+        if place == NO_SLOT || !self.enabled.load(Relaxed) {
+            return Freed::ByCore;
+        }
+        let shard = self.shard(place);
+        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
+        let head = entry.head();
+        if head.mark() != Mark::Live || head.slot() != place {
+            return Freed::ByCore;
+        }
+        let (len, _) = entry.body();
+        let key = key_of(len, place, small);
+        let set = set_of(key);
+        let vacant = shard.slots[set..set + WAYS].iter().find(|slot| slot.key.load(Relaxed) == 0);
+        let Some(slot) = vacant else { return Freed::ByCore };
+        slot.key.store(key, Relaxed);
+        slot.address.store(address, Relaxed);
+        slot.epoch.store(self.streams[place as usize].epoch.load(Relaxed), Relaxed);
+        shard.held.store(shard.held.load(Relaxed) + 1, Relaxed);
+        entry.set_head(Head::new(head.requested(), place, address, Mark::Cached));
+        shard.refund(small, len, head.requested());
+        Freed::Done
+    }
+
+    /// Takes the flag that guards the entries of blocks of this stream's place.
+    pub(crate) fn guard(&self, place: u16) -> Option<FlagGuard<'_>> {
+        (place != NO_SLOT).then(|| self.shard(place).flag.lock())
+    }
+
+    /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
+    pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        for shard in &self.shards {
+            if shard.held.load(Relaxed) == 0 {
+                continue;
+            }
+            let _guard = shard.flag.lock();
+            for slot in shard.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0) {
+                slot.key.store(0, Relaxed);
+                let address = slot.address.load(Relaxed);
+                if let Some((_, entry)) = map.find(address) {
+                    let (_, block) = entry.body();
+                    entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
+                    each(Rested { block, epoch: slot.epoch.load(Relaxed) });
+                }
+            }
+            shard.held.store(0, Relaxed);
+        }
+    }
+
+    /// The place of a stream, made if there is room. Called under the device's lock.
+    pub(crate) fn admit(&self, stream: Stream, epoch: u32) -> Option<u16> {
+        if let Some(place) = self.place_of(stream) {
+            return Some(place);
+        }
+        let name = stream.0.wrapping_add(1);
+        let probe = |step: usize| (start_of(stream) + step) % STREAMS;
+        let free = (0..PROBES).map(probe).find(|&at| {
+            let handle = self.streams[at].handle.load(Relaxed);
+            handle == 0 || handle == VACATED
+        })?;
+        if name == 0 || name == VACATED {
+            return None;
+        }
+        let _guard = self.shard(free as u16).flag.lock();
+        self.streams[free].epoch.store(epoch, Relaxed);
+        self.streams[free].handle.store(name, core::sync::atomic::Ordering::Release);
+        Some(free as u16)
+    }
+
+    /// Makes the stream unknown, so that nothing new rests under its name. Blocks that rest are to be
+    /// drained; the place may be given away once no block refers to it.
+    pub(crate) fn dismiss(&self, place: u16) {
+        let _guard = self.shard(place).flag.lock();
+        self.streams[place as usize].handle.store(VACATED, Relaxed);
+    }
+
+    /// Tells frees of the stream which epoch they belong to from now on.
+    pub(crate) fn set_epoch(&self, place: u16, epoch: u32) {
+        let _guard = self.shard(place).flag.lock();
+        self.streams[place as usize].epoch.store(epoch, Relaxed);
+    }
+
+    /// The sums of all shards.
+    pub(crate) fn flow(&self) -> Flow {
+        let mut sum = Flow::default();
+        for shard in &self.shards {
+            let _guard = shard.flag.lock();
+            sum.add(&shard.flow());
+        }
+        sum
+    }
+
+    /// Forms the balance of all shards with every ceiling drawn down to it, so that none can rise until
+    /// [`deal`](Self::deal) is called. Returns it and how many shards are in use.
+    pub(crate) fn gather(&self) -> (Split, i64) {
+        let mut sum = Flow::default();
+        let mut used = 0;
+        for shard in &self.shards {
+            let _guard = shard.flag.lock();
+            let flow = shard.flow();
+            let balance = flow.balance();
+            shard.set_ceilings(&crate::core::tally::columns(&balance));
+            used += i64::from(shard.is_used());
+            sum.add(&flow);
+        }
+        (sum.balance(), used)
+    }
+
+    /// Gives each shard in use a share of the room below the peaks.
+    pub(crate) fn deal(&self, share: &Columns) {
+        for shard in self.shards.iter().filter(|shard| shard.is_used()) {
+            let _guard = shard.flag.lock();
+            for (quantity, columns) in share.iter().enumerate() {
+                for (column, amount) in columns.iter().enumerate() {
+                    let ceiling = &shard.ceilings[quantity][column];
+                    ceiling.store(ceiling.load(Relaxed) + amount, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The blocks that rest here: address, bytes and epoch. Called under the device's lock.
+    pub(crate) fn resting(&self) -> Vec<(u64, u64)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let _guard = shard.flag.lock();
+            let full = shard.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0);
+            all.extend(full.map(|slot| (slot.address.load(Relaxed), slot.key.load(Relaxed) >> 14 << 9)));
+        }
+        all
+    }
+
+    #[inline]
+    fn shard(&self, place: u16) -> &Shard {
+        &self.shards[place as usize % SHARDS]
+    }
+
+    #[inline]
+    fn place_of(&self, stream: Stream) -> Option<u16> {
+        let name = stream.0.wrapping_add(1);
+        let start = start_of(stream);
+        for step in 0..PROBES {
+            let at = (start + step) % STREAMS;
+            let handle = self.streams[at].handle.load(core::sync::atomic::Ordering::Acquire);
+            if handle == name {
+                return Some(at as u16);
+            }
+            if handle == 0 {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+#[inline]
+fn start_of(stream: Stream) -> usize {
+    (stream.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize % STREAMS
+}
+
+impl Shard {
+    /// Counts a block handed out, unless that would pass a ceiling.
+    #[inline]
+    fn charge(&self, small: bool, bytes: u64, requested: u64) -> bool {
+        let column = usize::from(!small);
+        let amounts = [1, bytes as i64, requested as i64];
+        for (quantity, amount) in amounts.into_iter().enumerate() {
+            let own = self.balance(quantity, column) + amount;
+            let ceilings = &self.ceilings[quantity];
+            if own > ceilings[column + 1].load(Relaxed)
+                || own + self.balance(quantity, 1 - column) > ceilings[0].load(Relaxed)
+            {
+                return false;
+            }
+        }
+        for (quantity, amount) in amounts.into_iter().enumerate() {
+            let up = &self.up[quantity][column];
+            up.store(up.load(Relaxed) + amount, Relaxed);
+        }
+        true
+    }
+
+    /// Counts a block given back.
+    #[inline]
+    fn refund(&self, small: bool, bytes: u64, requested: u64) {
+        let column = usize::from(!small);
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
+            let down = &self.down[quantity][column];
+            down.store(down.load(Relaxed) + amount, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn balance(&self, quantity: usize, column: usize) -> i64 {
+        self.up[quantity][column].load(Relaxed) - self.down[quantity][column].load(Relaxed)
+    }
+
+    fn flow(&self) -> Flow {
+        let load = |split: &[[AtomicI64; 2]; 3]| {
+            core::array::from_fn(|q| core::array::from_fn(|c| split[q][c].load(Relaxed)))
+        };
+        Flow { up: load(&self.up), down: load(&self.down) }
+    }
+
+    fn is_used(&self) -> bool {
+        self.down[0].iter().any(|count| count.load(Relaxed) > 0)
+    }
+
+    fn set_ceilings(&self, columns: &Columns) {
+        for (quantity, values) in columns.iter().enumerate() {
+            for (column, value) in values.iter().enumerate() {
+                self.ceilings[quantity][column].store(*value, Relaxed);
+            }
+        }
+    }
+}

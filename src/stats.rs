@@ -1,0 +1,135 @@
+//! Statistics with PyTorch's names and meanings.
+//!
+//! | statistic | grows when | shrinks when |
+//! |---|---|---|
+//! | `allocation`, `allocated_bytes` | a block is handed out | it is freed |
+//! | `requested_bytes` | a block is handed out, by the size asked for | its free is completed |
+//! | `active`, `active_bytes` | a block is handed out | its free is completed: no stream uses it any more |
+//! | `segment` | a segment is taken from the driver | it is given back |
+//! | `reserved_bytes` | physical memory is put behind a segment | it is taken away |
+//!
+//! Block sizes are the rounded ones. All sizes are bytes.
+
+/// One statistic over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// The value now.
+    pub current: i64,
+    /// The highest value since the last reset of peaks.
+    pub peak: i64,
+    /// Sum of all increases since the last reset.
+    pub allocated: i64,
+    /// Sum of all decreases since the last reset.
+    pub freed: i64,
+}
+
+/// A statistic for all blocks, and apart for small and large ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatArray {
+    /// All blocks.
+    pub all: Stat,
+    /// Blocks of at most 1 MiB (before the pad).
+    pub small: Stat,
+    /// The rest.
+    pub large: Stat,
+}
+
+/// What the allocator asked of the driver, by call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCalls {
+    /// `aclrtMapMem`.
+    pub map: u64,
+    /// `aclrtUnmapMem`.
+    pub unmap: u64,
+    /// `aclrtMallocPhysical`.
+    pub malloc_physical: u64,
+    /// `aclrtFreePhysical`.
+    pub free_physical: u64,
+    /// `aclrtReserveMemAddress`.
+    pub reserve: u64,
+    /// `aclrtReleaseMemAddress`.
+    pub release: u64,
+    /// `aclrtMemSetAccess`.
+    pub set_access: u64,
+    /// `aclrtMallocAlign32`.
+    pub malloc: u64,
+    /// `aclrtFree`.
+    pub free: u64,
+    /// `aclrtRecordEvent`.
+    pub record_event: u64,
+    /// `aclrtQueryEventStatus`.
+    pub query_event: u64,
+    /// The host waited for one event.
+    pub wait_event: u64,
+    /// The host waited for one stream.
+    pub wait_stream: u64,
+    /// The host waited for the whole device.
+    pub wait_device: u64,
+}
+
+/// Statistics of one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Blocks handed out (count).
+    pub allocation: StatArray,
+    /// Bytes handed out, rounded.
+    pub allocated_bytes: StatArray,
+    /// Bytes handed out, as asked for.
+    pub requested_bytes: StatArray,
+    /// Blocks handed out or waiting for streams (count).
+    pub active: StatArray,
+    /// Bytes handed out or waiting for streams.
+    pub active_bytes: StatArray,
+    /// Segments (count): a reservation counts as one.
+    pub segment: StatArray,
+    /// Bytes with physical memory behind them.
+    pub reserved_bytes: StatArray,
+    /// Free pieces of classic segments (count).
+    pub inactive_split: StatArray,
+    /// Free pieces of classic segments, bytes.
+    pub inactive_split_bytes: StatArray,
+    /// Classic requests of at least `max_split_size`.
+    pub oversize_allocations: Stat,
+    /// Classic segments of at least `max_split_size`.
+    pub oversize_segments: Stat,
+    /// Requests that succeeded only after memory had been given back.
+    pub num_alloc_retries: u64,
+    /// Requests that failed for lack of memory.
+    pub num_ooms: u64,
+    /// How often all streams were waited for.
+    pub num_sync_all_streams: u64,
+    /// Ranges taken from the driver (mapped or allocated).
+    pub num_device_alloc: u64,
+    /// Ranges given back to the driver.
+    pub num_device_free: u64,
+    /// `max_split_size` in force, or -1.
+    pub max_split_size: i64,
+    /// Address space reserved, bytes.
+    pub reserved_address_space: u64,
+    /// Chunks held without an address, bytes.
+    pub cached_handles: u64,
+    /// Chunks moved from one address to another without asking the device (count).
+    pub chunks_moved: u64,
+    /// Driver calls.
+    pub calls: DriverCalls,
+}
+
+impl DriverCalls {
+    /// Adds another count, call by call.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.map += other.map;
+        self.unmap += other.unmap;
+        self.malloc_physical += other.malloc_physical;
+        self.free_physical += other.free_physical;
+        self.reserve += other.reserve;
+        self.release += other.release;
+        self.set_access += other.set_access;
+        self.malloc += other.malloc;
+        self.free += other.free;
+        self.record_event += other.record_event;
+        self.query_event += other.query_event;
+        self.wait_event += other.wait_event;
+        self.wait_stream += other.wait_stream;
+        self.wait_device += other.wait_device;
+    }
+}
