@@ -37,14 +37,6 @@ impl Clock {
         self.0.binary_search_by_key(&slot, |(s, _)| *s).map_or(0, |at| self.0[at].1)
     }
 
-    /// Whether every component of `other` is known here or to the host.
-    fn covers(&self, other: &Self, host: &HostClock) -> bool {
-        other.0.iter().all(|(slot, number)| {
-            let place = Place { slot: *slot, number: *number };
-            self.get(*slot) >= *number || host.knows(place)
-        })
-    }
-
     /// Takes in one component.
     fn raise(&mut self, place: Place) {
         match self.0.binary_search_by_key(&place.slot, |(s, _)| *s) {
@@ -53,8 +45,8 @@ impl Clock {
         }
     }
 
-    /// The clock of a stream on `own` slot after it waited for what `other` stands for. Components
-    /// that the host knows, and the stream's own, are left out.
+    /// The clock of a stream on `own` slot after it waited for `other`, a point of another stream
+    /// that it did not know. Components that the host knows, and the stream's own, are left out.
     fn join(&self, other: &Snapshot, own: u32, host: &HostClock) -> Self {
         let mut joined = Self(Vec::with_capacity(self.0.len() + other.clock.0.len() + 1));
         let (mut left, mut right) = (self.0.iter().peekable(), other.clock.0.iter().peekable());
@@ -87,9 +79,7 @@ impl Clock {
                 joined.0.push((slot, number));
             }
         }
-        if other.place.slot != own && !host.knows(other.place) {
-            joined.raise(other.place);
-        }
+        joined.raise(other.place);
         joined
     }
 
@@ -112,13 +102,13 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Makes `clock`, of the stream on slot `own`, know all that happened before this point.
     pub(super) fn join_into(&self, clock: &mut Arc<Clock>, own: u32, host: &HostClock) {
+        // Who knows a point knows all that happened before it.
         let known = self.place.slot == own
             || clock.get(self.place.slot) >= self.place.number
             || host.knows(self.place);
-        if known && (Arc::ptr_eq(clock, &self.clock) || clock.covers(&self.clock, host)) {
-            return;
+        if !known {
+            *clock = Arc::new(clock.join(self, own, host));
         }
-        *clock = Arc::new(clock.join(self, own, host));
     }
 }
 

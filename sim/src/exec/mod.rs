@@ -44,6 +44,8 @@ mod event;
 mod event_calls;
 mod finding;
 mod history;
+#[cfg(test)]
+mod oracle;
 mod scheduler;
 mod state;
 mod stream;
