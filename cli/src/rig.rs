@@ -13,13 +13,10 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator};
-use ascend_sim::{Access, BackingMode, Sim, SimConfig, Task};
+use ascend_sim::{Access, BackingMode, Sim, SimConfig, Task, WAIT_FOREVER};
 
 use crate::meter::{Metered, Probe};
 use crate::verify::{Bytes, Work};
-
-/// A timeout: wait as long as it takes.
-const WAIT_FOREVER: i32 = -1;
 
 /// The device that replays use.
 pub const DEVICE: DeviceId = 0;
