@@ -1,7 +1,7 @@
 //! The driver on the vendor's runtime library: contexts and devices, and what differs between versions.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -46,6 +46,8 @@ pub struct AclDriver {
     visible: Option<Vec<u32>>,
     /// The devices this driver has opened. Held for a look-up only, not during a call.
     opened: Mutex<Vec<Opened>>,
+    /// The serial number of the next opening.
+    serials: AtomicU32,
     /// Set once the library has refused reservations with flags 0 and taken flags 1.
     reserve_with_flags: AtomicBool,
     /// By page kind: set once the library has refused the usual kind of memory and taken the other.
@@ -53,12 +55,15 @@ pub struct AclDriver {
 }
 
 /// A device that the driver has set, on a thread that is gone.
+#[derive(Clone, Copy)]
 struct Opened {
     device: DeviceId,
     /// The address of the primary context.
-    context: usize,
+    context: u64,
     /// How often it was set; two threads may have done so at once.
     references: u32,
+    /// Tells this opening from a later one that got the same address.
+    serial: u32,
 }
 
 impl AclDriver {
@@ -103,6 +108,7 @@ impl AclDriver {
             start: Instant::now(),
             visible: visible.as_deref().map(parse_visible),
             opened: Mutex::new(Vec::new()),
+            serials: AtomicU32::new(0),
             reserve_with_flags: AtomicBool::new(false),
             other_memory: [const { AtomicBool::new(false) }; 2],
         }
@@ -167,40 +173,47 @@ impl AclDriver {
         let has_context = self.acl.device_if_any().is_some();
         let own = if has_context { Some(self.acl.current_context()?) } else { None };
         let primary = self.primary_context(device)?;
-        // SAFETY: the library gave this context.
-        if let Err(error) = unsafe { self.acl.set_current_context(pointer(primary as u64)) } {
-            // Somebody has reset the device by force; the reference went with it.
-            self.opened.lock().retain(|entry| entry.context != primary);
-            let again = self.primary_context(device)?;
-            if again == primary {
+        if let Err(error) = self.enter(&primary) {
+            if error.code != codes::RT_PARAM_INVALID {
                 return Err(error);
             }
-            // SAFETY: as above.
-            unsafe { self.acl.set_current_context(pointer(again as u64)) }?;
+            // Somebody has reset the device by force: the context is gone, and with it the
+            // reference. The new one may well have the same address.
+            self.opened.lock().retain(|entry| entry.serial != primary.serial);
+            self.enter(&self.primary_context(device)?)?;
         }
         let _own = own.map(|context| Restore { acl: &self.acl, context });
         call(&self.acl)
     }
 
-    /// The address of the primary context of a device, which is opened if it was not.
-    fn primary_context(&self, device: DeviceId) -> DriverResult<usize> {
-        if let Some(context) = self.known_context(device) {
-            return Ok(context);
+    /// Makes a primary context this thread's.
+    fn enter(&self, primary: &Opened) -> DriverResult<()> {
+        // SAFETY: the library gave this context.
+        unsafe { self.acl.set_current_context(pointer(primary.context)) }
+    }
+
+    /// The primary context of a device, which is opened if it was not.
+    fn primary_context(&self, device: DeviceId) -> DriverResult<Opened> {
+        if let Some(known) = self.known_context(device) {
+            return Ok(known);
         }
         let context = self.on_other_thread(|| {
             self.acl.set_device(number(device))?;
-            self.acl.current_context().map(|context| context.expose_provenance())
+            self.acl.current_context().map(address_of)
         })?;
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let mut opened = self.opened.lock();
-        match opened.iter_mut().find(|entry| entry.device == device) {
-            Some(entry) => entry.references += 1,
-            None => opened.push(Opened { device, context, references: 1 }),
+        if let Some(entry) = opened.iter_mut().find(|entry| entry.device == device) {
+            entry.references += 1;
+            return Ok(*entry);
         }
-        Ok(context)
+        let entry = Opened { device, context, references: 1, serial };
+        opened.push(entry);
+        Ok(entry)
     }
 
-    fn known_context(&self, device: DeviceId) -> Option<usize> {
-        self.opened.lock().iter().find(|entry| entry.device == device).map(|entry| entry.context)
+    fn known_context(&self, device: DeviceId) -> Option<Opened> {
+        self.opened.lock().iter().find(|entry| entry.device == device).copied()
     }
 
     /// Runs something on a thread whose context nobody will miss.
@@ -417,7 +430,7 @@ impl Driver for AclDriver {
             Some(current) if current == number(device) => {}
             _ => return Ok(()),
         }
-        if self.acl.current_context()?.expose_provenance() == primary {
+        if address_of(self.acl.current_context()?) == primary.context {
             return Ok(());
         }
         self.in_primary_context(device, &|acl: &Acl| acl.synchronize_device())
