@@ -157,6 +157,21 @@ impl State {
         }
     }
 
+    /// Ends the captures of a device without a graph, and destroys its graphs.
+    pub(super) fn capture_reset(&mut self, device: u32) {
+        let all = self.captures.models.live().filter(|(_, capture)| capture.device == device);
+        let models: Vec<u64> = all.map(|(model, _)| model).collect();
+        for model in models {
+            let Some(index) = self.captures.models.index(model) else { continue };
+            self.captures.models.retire(index);
+            let Some(capture) = self.captures.models.free(index) else { continue };
+            self.captures.running -= usize::from(!capture.ended);
+            for slot in capture.clocks.into_keys() {
+                self.stream_mut(slot).capture = None;
+            }
+        }
+    }
+
     /// The index of a finished graph.
     fn finished_model(&self, model: u64) -> Result<u32, i32> {
         refuse_if(model == 0, codes::INVALID_PARAM)?;

@@ -30,11 +30,7 @@ impl Executor {
     pub fn destroy_event(&self, event: u64) -> Result<(), i32> {
         let mut state = self.shared.lock();
         let index = free_of_capture(&state, event)?;
-        if let Some(event) = state.events.at_mut(index) {
-            event.destroyed = true;
-        }
-        state.events.retire(index);
-        state.drop_event_if_dead(index);
+        state.retire_event(index);
         Ok(())
     }
 

@@ -42,10 +42,13 @@ mod clock;
 pub mod codes;
 mod event;
 mod event_calls;
+#[cfg(test)]
+mod face_tests;
 mod finding;
 mod history;
 #[cfg(test)]
 mod oracle;
+mod reset;
 mod scheduler;
 mod state;
 mod stream;

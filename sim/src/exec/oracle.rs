@@ -329,7 +329,9 @@ impl Model {
             70..78 => self.ask(),
             78..84 => self.host_touch(),
             84..89 => self.exec.tick(self.random.u64(..4)),
-            89..94 => drop(self.exec.run_some(self.random.u64(..4))),
+            89..94 => {
+                self.exec.run_some(self.random.u64(..4));
+            }
             94..97 => self.create_stream(),
             _ => self.destroy_stream(),
         }
@@ -363,14 +365,14 @@ impl Model {
 #[test]
 fn the_checker_agrees_with_reachability() {
     let (mut conflicts, mut clean) = (0, 0);
-    for seed in 0..1500 {
+    for seed in 0..600 {
         let mut model = Model::new(seed, false);
         model.run();
         conflicts += model.conflicts;
         clean += usize::from(model.conflicts == 0);
     }
-    assert!(conflicts > 10_000, "the programs must contain conflicts: {conflicts}");
-    assert!(clean < 1500);
+    assert!(conflicts > 4000, "the programs must contain conflicts: {conflicts}");
+    assert!(clean < 600);
 }
 
 #[test]

@@ -210,8 +210,17 @@ impl State {
         self.drop_event_if_dead(index);
     }
 
+    /// Takes an event's handle away; the event goes when nothing is queued for it.
+    pub(super) fn retire_event(&mut self, index: u32) {
+        if let Some(event) = self.events.at_mut(index) {
+            event.destroyed = true;
+        }
+        self.events.retire(index);
+        self.drop_event_if_dead(index);
+    }
+
     /// Frees a destroyed event for which nothing is queued.
-    pub(super) fn drop_event_if_dead(&mut self, index: u32) {
+    fn drop_event_if_dead(&mut self, index: u32) {
         let Some(event) = self.events.at(index) else { return };
         if event.destroyed && event.pending == 0 {
             if event.hardware {

@@ -1,0 +1,51 @@
+//! Resetting a device.
+
+use super::event::refuse_if;
+use super::stream::Op;
+use super::{Executor, WAIT_FOREVER, codes, refuse_in_work};
+
+impl Executor {
+    /// Destroys every stream and event of a device and ends its captures without a graph; finished
+    /// graphs of the device go too. Work that has not begun is dropped, work that runs is waited
+    /// for. Afterwards nothing of the device can run, so the host knows all of it to be done. The
+    /// default stream stays, empty.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`; `INTERNAL_ERROR` inside the closure of a task.
+    pub fn reset_device(&self, device: u32) -> Result<(), i32> {
+        refuse_in_work()?;
+        let mut state = self.shared.lock();
+        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        state.capture_reset(device);
+        for stream in state.streams.iter_mut().filter(|stream| stream.device == device) {
+            for op in &mut stream.queue {
+                if let Op::Task(work) = op {
+                    *work = None;
+                }
+            }
+        }
+        let points = state.device_snapshots(device);
+        for point in &points {
+            self.wait_for(&mut state, point.place, WAIT_FOREVER)?;
+        }
+        for point in &points {
+            state.stream_mut(point.place.slot).failure = None;
+            state.learn(point);
+        }
+        let streams: Vec<u32> = state.stream_handles.live().map(|(_, slot)| *slot).collect();
+        for slot in streams {
+            let stream = state.stream(slot);
+            if stream.device == device && !stream.default {
+                state.detach_stream(slot);
+            }
+        }
+        let all = state.events.live().filter(|(_, event)| event.device == device);
+        let events: Vec<u64> = all.map(|(handle, _)| handle).collect();
+        for event in events {
+            if let Ok(index) = state.event(event) {
+                state.retire_event(index);
+            }
+        }
+        Ok(())
+    }
+}
