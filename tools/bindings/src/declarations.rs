@@ -78,8 +78,19 @@ impl Declarations {
     }
 }
 
+/// C's own integers and those of `stdint.h` that are the same on every 64-bit Linux.
+const SAME: [(&str, &str); 6] = [
+    (":: core :: ffi :: c_int", "i32"),
+    (":: core :: ffi :: c_uint", "u32"),
+    (":: core :: ffi :: c_longlong", "i64"),
+    (":: core :: ffi :: c_ulonglong", "u64"),
+    (":: core :: ffi :: c_long", "i64"),
+    (":: core :: ffi :: c_ulong", "u64"),
+];
+
 fn text_of(what: &impl ToTokens) -> String {
-    what.to_token_stream().to_string()
+    let text = what.to_token_stream().to_string();
+    SAME.iter().fold(text, |text, (from, to)| text.replace(from, to))
 }
 
 /// A literal without its integer suffix.

@@ -19,7 +19,10 @@ pub fn compare(root: &Path, include: &Path) -> Outcome<String> {
     for target in TARGETS {
         let ours = Source { header: root.join(HEADER), include: Vec::new(), names: Vec::new() };
         let ours = Declarations::of(&parse(&ours, target)?);
-        let theirs = Declarations::of(&parse(&toolkit(&include, ours.names())?, target)?);
+        let theirs = toolkit(&include, ours.names())?;
+        let parsed = parse(&theirs, target);
+        let _removed = std::fs::remove_file(&theirs.header);
+        let theirs = Declarations::of(&parsed?);
         let comparison = Comparison::of(&ours, &theirs);
         if comparison.agreeing == 0 {
             return Err(because(
@@ -56,8 +59,10 @@ fn toolkit(include: &Path, names: Vec<String>) -> Outcome<Source> {
 struct Comparison {
     /// Functions declared alike.
     agreeing: usize,
-    /// Names only we declare.
+    /// Functions only we declare.
     absent: Vec<String>,
+    /// How many types and constants only we declare.
+    absent_values: usize,
     /// Declared on both sides, and not alike.
     differences: Vec<String>,
 }
@@ -65,9 +70,11 @@ struct Comparison {
 impl Comparison {
     fn of(ours: &Declarations, theirs: &Declarations) -> Self {
         let mut found = Self::default();
-        found.agreeing = found.pair("function", &ours.functions, &theirs.functions);
-        found.pair("type", &ours.types, &theirs.types);
-        found.pair("constant", &ours.constants, &theirs.constants);
+        found.absent = found.pair("function", &ours.functions, &theirs.functions);
+        found.agreeing = ours.functions.len() - found.absent.len() - found.differences.len();
+        let types = found.pair("type", &ours.types, &theirs.types);
+        let constants = found.pair("constant", &ours.constants, &theirs.constants);
+        found.absent_values = types.len() + constants.len();
         for (name, layout) in &ours.layouts {
             // A type that one side lacks is in the list of types already.
             if let Some(other) = theirs.layouts.get(name).filter(|other| *other != layout) {
@@ -79,21 +86,22 @@ impl Comparison {
         found
     }
 
+    /// Notes the differences of one kind; answers the names that only we declare.
     fn pair(
         &mut self,
         kind: &str,
         ours: &BTreeMap<String, String>,
         theirs: &BTreeMap<String, String>,
-    ) -> usize {
-        let mut agreeing = 0;
+    ) -> Vec<String> {
+        let mut absent = Vec::new();
         for (name, text) in ours {
             match theirs.get(name) {
-                Some(other) if other == text => agreeing += 1,
+                Some(other) if other == text => {}
                 Some(other) => self.differences.push(format!("{kind} {name}: {text}, toolkit: {other}")),
-                None => self.absent.push(name.clone()),
+                None => absent.push(name.clone()),
             }
         }
-        agreeing
+        absent
     }
 }
 
@@ -102,6 +110,9 @@ impl std::fmt::Display for Comparison {
         write!(f, "{} functions agree", self.agreeing)?;
         if !self.absent.is_empty() {
             write!(f, "; not in this toolkit: {}", self.absent.join(", "))?;
+        }
+        if self.absent_values > 0 {
+            write!(f, "; {} types and values are not either", self.absent_values)?;
         }
         for difference in &self.differences {
             write!(f, "\n  differs: {difference}")?;

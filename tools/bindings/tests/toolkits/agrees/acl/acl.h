@@ -1,0 +1,2 @@
+#include "acl_mdl.h"
+VISIBLE aclError aclInit(const char *path);
