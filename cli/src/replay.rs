@@ -9,6 +9,11 @@
 //!
 //! A task names its block by a number that is unique per allocation: uses of one block among each
 //! other are the program's business, a use that meets another block's is the allocator's.
+//!
+//! A program that lets a second stream use a block makes that stream wait for the block's contents,
+//! and a trace does not show it. So the program here records an event behind the first task of such
+//! a block, and a stream named by `r` waits for it before it uses the block. Nothing else is
+//! ordered: what the second stream does is unknown to the first, and to the host.
 
 use ascend_alloc::DevicePtr;
 use ascend_alloc::Error;
@@ -74,6 +79,8 @@ struct Slot {
     stream: u16,
     /// Recorded streams, without its own.
     recorded: Vec<u16>,
+    /// Event of the program behind the first task, if another stream is going to use the block.
+    written: Option<u64>,
 }
 
 /// Replays a trace on a rig, any number of times.
@@ -82,6 +89,10 @@ pub struct Player<'a, P> {
     trace: &'a Trace,
     verifier: Option<Verifier>,
     slots: Vec<Slot>,
+    /// Blocks that another stream than their own is going to use.
+    shared: Vec<bool>,
+    /// Events of the program that are free for use.
+    events: Vec<u64>,
     live: u64,
     wrong: Vec<String>,
     /// Added to a block index it gives the tag; grows from pass to pass, so that tags stay unique.
@@ -100,6 +111,8 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
             trace,
             verifier: verify.then(|| Verifier::new(rig.bytes())),
             slots: vec![Slot::default(); trace.blocks],
+            shared: shared(trace),
+            events: Vec::new(),
             live: 0,
             wrong: Vec::new(),
             first_tag: 1,
@@ -188,6 +201,11 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
             _ => None,
         };
         self.touch(watched, stream, "write", work)?;
+        if self.shared[block as usize] {
+            let event = self.events.pop().map_or_else(|| self.rig.create_event(), Ok)?;
+            self.rig.record_event(event, handle)?;
+            self.slots[block as usize].written = Some(event);
+        }
         Ok(None)
     }
 
@@ -196,6 +214,9 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
         let Some(address) = slot.address else { return Ok(()) };
         if stream != slot.stream && !slot.recorded.contains(&stream) {
             slot.recorded.push(stream);
+            if let Some(event) = slot.written {
+                self.rig.stream_wait_event(self.rig.stream(stream), event)?;
+            }
         }
         let watched =
             Watched { address: address.address(), bytes: slot.bytes, tag: self.first_tag + u64::from(block) };
@@ -211,6 +232,8 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
         let Some(address) = slot.address.take() else { return Ok(()) };
         let (bytes, stream) = (slot.bytes, slot.stream);
         let recorded = std::mem::take(&mut slot.recorded);
+        // A stream that waits for the event keeps to the record it found, so it can be used again.
+        self.events.extend(slot.written.take());
         self.live -= bytes;
         let watched = Watched { address: address.address(), bytes, tag: self.first_tag + u64::from(block) };
         let work = match &mut self.verifier {
@@ -245,4 +268,18 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
         let access = Access { start: block.address, len: block.bytes, write: true, tag: block.tag };
         self.rig.submit(self.rig.stream(stream), label, access, work)
     }
+}
+
+/// For each block, whether a stream is recorded that is not its own.
+fn shared(trace: &Trace) -> Vec<bool> {
+    let mut own = vec![0; trace.blocks];
+    let mut shared = vec![false; trace.blocks];
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { block, stream, .. } => own[block as usize] = stream,
+            Event::Record { block, stream } => shared[block as usize] |= own[block as usize] != stream,
+            _ => {}
+        }
+    }
+    shared
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator};
+use ascend_sim::exec::EVENT_SYNC;
 use ascend_sim::{Access, BackingMode, Sim, SimConfig, Task, WAIT_FOREVER};
 
 use crate::meter::{Metered, Probe};
@@ -113,6 +114,39 @@ impl<P: Probe + 'static> Rig<P> {
             .executor()
             .synchronize_stream(DEVICE, stream.0, WAIT_FOREVER)
             .map_err(|code| format!("the program's wait failed with {code}"))
+    }
+
+    /// A new event of the program.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn create_event(&self) -> Result<u64, String> {
+        self.sim
+            .executor()
+            .create_event(DEVICE, EVENT_SYNC, true)
+            .map_err(|code| format!("the simulator refuses an event of the program with {code}"))
+    }
+
+    /// The program records its event on a stream.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn record_event(&self, event: u64, stream: Stream) -> Result<(), String> {
+        self.sim
+            .executor()
+            .record_event(DEVICE, event, stream.0)
+            .map_err(|code| format!("the simulator refuses a record of the program with {code}"))
+    }
+
+    /// The program makes a stream wait for its event.
+    ///
+    /// # Errors
+    /// The simulator refuses it.
+    pub fn stream_wait_event(&self, stream: Stream, event: u64) -> Result<(), String> {
+        self.sim
+            .executor()
+            .stream_wait_event(DEVICE, stream.0, event)
+            .map_err(|code| format!("the simulator refuses a stream's wait of the program with {code}"))
     }
 
     /// The program waits for the device.
