@@ -108,6 +108,33 @@ impl Call {
         Self::ALL.iter().copied().find(|call| call.name() == name)
     }
 
+    /// Whether the call allocates, frees or copies: inside a callback of a stream, which runs while
+    /// the runtime holds what such calls need, it would never return.
+    pub(crate) const fn blocks_in_callback(self) -> bool {
+        matches!(
+            self,
+            Self::ReserveMemAddress
+                | Self::ReleaseMemAddress
+                | Self::MallocPhysical
+                | Self::FreePhysical
+                | Self::MapMem
+                | Self::UnmapMem
+                | Self::MemSetAccess
+                | Self::Malloc
+                | Self::MallocAlign32
+                | Self::Free
+                | Self::FreeWithDevSync
+                | Self::MallocHost
+                | Self::FreeHost
+                | Self::FreeHostWithDevSync
+                | Self::HostRegister
+                | Self::HostRegisterV2
+                | Self::HostUnregister
+                | Self::Memcpy
+                | Self::Memset
+        )
+    }
+
     /// The call's place in arrays with one entry a call.
     pub(crate) const fn index(self) -> usize {
         self as usize

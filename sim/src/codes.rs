@@ -29,6 +29,9 @@ pub const RT_CAPTURE_MODE_NOT_SUPPORT: i32 = 107_030;
 pub const RT_FEATURE_NOT_SUPPORT: i32 = 207_000;
 /// Out of device memory, out of address space, or a size that is too large.
 pub const RT_MEMORY_ALLOCATION: i32 = 207_001;
+/// The runtime is in a state that it cannot be in; here also the answer to calls that would never
+/// return.
+pub const RT_INTERNAL_ERROR: i32 = 507_000;
 /// A device was reset more often than it was set.
 pub const RT_CONTEXT_RELEASE_ERROR: i32 = 507_007;
 /// A task touched memory that was not there.
@@ -99,7 +102,7 @@ const NAMES: &[(i32, &str)] = &[
     (207_008, "ACL_ERROR_RT_NO_STREAM_RESOURCE"),
     (207_012, "ACL_ERROR_RT_OVER_LIMIT"),
     (207_018, "ACL_ERROR_RT_DEVICE_OOM"),
-    (507_000, "ACL_ERROR_RT_INTERNAL_ERROR"),
+    (RT_INTERNAL_ERROR, "ACL_ERROR_RT_INTERNAL_ERROR"),
     (507_004, "ACL_ERROR_RT_STREAM_NOT_COMPLETE"),
     (507_006, "ACL_ERROR_RT_EVENT_NOT_COMPLETE"),
     (RT_CONTEXT_RELEASE_ERROR, "ACL_ERROR_RT_CONTEXT_RELEASE_ERROR"),

@@ -11,9 +11,9 @@ use crate::call::Call;
 use crate::config::{SimConfig, Soc};
 use crate::control::{Control, LogEntry, UnknownFunction};
 use crate::devices::Devices;
-use crate::exec::{ExecConfig, Executor};
+use crate::exec::{ExecConfig, Executor, in_callback};
 use crate::memory::{Backing, Memory};
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal, refuse};
 use crate::{codes, threads};
 
 /// A machine with simulated devices.
@@ -254,10 +254,19 @@ impl Sim {
         arguments: fmt::Arguments<'_>,
         body: impl FnOnce() -> Answer<T>,
     ) -> Result<T, i32> {
-        let answer = self.inner.control.admit(call).and_then(|()| body());
+        let admitted = self.inner.control.admit(call).and_then(|()| self.refuse_in_callback(call));
+        let answer = admitted.and_then(|()| body());
         let code = answer.as_ref().err().map_or(codes::SUCCESS, |refusal| refusal.code);
         self.inner.control.note(call, arguments, code);
         answer.map_err(|refusal| self.complain(call, arguments, refusal))
+    }
+
+    fn refuse_in_callback(&self, call: Call) -> Answer<()> {
+        if !in_callback() || !call.blocks_in_callback() {
+            return Ok(());
+        }
+        self.inner.findings.lock().push(format!("{} inside a callback of a stream: a deadlock", call.name()));
+        refuse(codes::RT_INTERNAL_ERROR, "not allowed inside a callback")
     }
 
     #[cold]

@@ -194,3 +194,17 @@ fn threads_run_copies_by_themselves() {
         assert!(sim.findings().is_empty(), "{:?}", sim.findings());
     }
 }
+
+#[test]
+fn allocating_inside_a_callback_is_a_finding() {
+    for sim in both() {
+        let stream = sim.create_stream().unwrap();
+        let (inside, seen) = (sim.clone(), std::sync::Arc::new(std::sync::Mutex::new(None)));
+        let answer = seen.clone();
+        let work = move || *answer.lock().unwrap() = Some(inside.reserve(HUGE));
+        sim.launch_host_func(stream, Box::new(work)).unwrap();
+        sim.synchronize_stream(stream).unwrap();
+        assert_eq!(*seen.lock().unwrap(), Some(Err(codes::RT_INTERNAL_ERROR)));
+        assert!(sim.findings()[0].contains("aclrtReserveMemAddress inside a callback"));
+    }
+}

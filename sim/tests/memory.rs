@@ -258,10 +258,7 @@ impl<'a> Program<'a> {
             2..4 => {
                 let device = u32::from(self.random.u8(..10) == 0);
                 let made = sim.malloc_physical(huge, &PhysicalProp::device(device), 0);
-                made.map(|handle| {
-                    self.chunks.push(handle);
-                    handle
-                })
+                made.inspect(|&handle| self.chunks.push(handle))
             }
             4 => sim.free_physical(handle).map(|()| 0),
             5..10 => sim.map(one, huge, 0, handle, 0).map(|()| 0),

@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::codes;
 use crate::refusal::{Answer, refuse};
-use crate::sim::Sim;
+use crate::sim::{Inner, Sim};
 use crate::threads::{self, Current};
 
 impl Sim {
@@ -148,9 +148,11 @@ impl Sim {
     fn reset_now(&self, user: u32, all: bool) -> Answer<()> {
         let last = self.inner.devices.lock().reset(user, all)?;
         if let Some(device) = last {
-            // Whatever is queued ends with the device; waiting for it first keeps the tables simple.
-            let _ = self.inner.executor.synchronize_device(device, -1);
+            Inner::executed(self.inner.executor.reset_device(device))?;
             self.inner.memory.lock().reset(device);
+            if let Some(fault) = self.inner.faulted.get(device as usize) {
+                fault.store(false, std::sync::atomic::Ordering::Relaxed);
+            }
         }
         Ok(())
     }

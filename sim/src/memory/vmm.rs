@@ -1,8 +1,8 @@
 //! The virtual-memory calls: reserve, chunk, map, access and the questions about them.
 
 use super::{
-    AccessDescriptor, HUGE, HUGE_1G, Location, Mapping, Memory, Origin, PhysicalProp, PointerAttributes,
-    Reservation,
+    AccessDescriptor, Chunk, HUGE, HUGE_1G, Location, Mapping, Memory, Origin, PhysicalProp,
+    PointerAttributes, Reservation,
 };
 use crate::codes::{self, attr, location};
 use crate::config::Soc;
@@ -181,15 +181,33 @@ impl Memory {
         if offset != 0 {
             return refuse(codes::RT_PARAM_INVALID, "the offset must be 0");
         }
-        let busy = |why| refuse(codes::RT_DRV_INTERNAL_ERROR, why);
         let Some(chunk) = self.chunks.get(&handle).filter(|chunk| chunk.held + chunk.maps > 0) else {
             return refuse(codes::RT_PARAM_INVALID, "no such handle");
         };
+        let base = self.check_map(start, size, chunk)?;
         let (pool, page) = (chunk.pool, chunk.page);
+        self.backing.map(start, size, &chunk.place, pool)?;
+        let seen = self.attributes_of(pool, page);
+        let mapping = Mapping { len: size, chunk: handle, origin: Origin::Handle, grants: Vec::new() };
+        self.mappings.insert(start, mapping);
+        if let Some(reservation) = self.reservations.get_mut(&base) {
+            reservation.owner = Some(pool);
+            reservation.mappings += 1;
+            reservation.seen = Some(seen);
+        }
+        if let Some(chunk) = self.chunks.get_mut(&handle) {
+            chunk.maps += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the chunk can be mapped there: the start of the reservation, or why not.
+    fn check_map(&self, start: u64, size: u64, chunk: &Chunk) -> Answer<u64> {
+        let busy = |why| refuse(codes::RT_DRV_INTERNAL_ERROR, why);
         if chunk.lost {
             return busy("the device of the handle was reset");
         }
-        if !start.is_multiple_of(page) || !size.is_multiple_of(page) {
+        if !start.is_multiple_of(chunk.page) || !size.is_multiple_of(chunk.page) {
             return busy("address or size is not a multiple of the granule");
         }
         self.check_map_size(size, chunk.size)?;
@@ -205,26 +223,14 @@ impl Memory {
         if reservation.small {
             return busy("a reservation below 2 MiB takes no handles");
         }
-        if reservation.owner.is_some_and(|owner| owner != pool) {
+        if reservation.owner.is_some_and(|owner| owner != chunk.pool) {
             return busy("the reservation belongs to another device");
         }
         let before = self.mappings.range(..start + size).next_back();
         if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
             return busy("something is mapped there");
         }
-        self.backing.map(start, size, &chunk.place, pool)?;
-        let seen = self.attributes_of(pool, page);
-        self.mappings
-            .insert(start, Mapping { len: size, chunk: handle, origin: Origin::Handle, grants: Vec::new() });
-        if let Some(reservation) = self.reservations.get_mut(&base) {
-            reservation.owner = Some(pool);
-            reservation.mappings += 1;
-            reservation.seen = Some(seen);
-        }
-        if let Some(chunk) = self.chunks.get_mut(&handle) {
-            chunk.maps += 1;
-        }
-        Ok(())
+        Ok(base)
     }
 
     fn check_map_size(&self, size: u64, available: u64) -> Answer<()> {
