@@ -10,6 +10,12 @@ pub const INVALID_DEVICE: i32 = 107_001;
 pub const STREAM_CONTEXT: i32 = 107_003;
 /// The event has no time to give: not complete, or made without `TIME_LINE`.
 pub const EVENT_TIMESTAMP_INVALID: i32 = 107_006;
+/// The stream has a subscriber or host functions already, or not the one named.
+pub const STREAM_SUBSCRIBE: i32 = 107_011;
+/// The thread has not subscribed to any stream, or no more threads can.
+pub const THREAD_SUBSCRIBE: i32 = 107_012;
+/// A callback for a stream that nobody has subscribed to.
+pub const STREAM_NO_CALLBACK: i32 = 107_015;
 /// A stream or event that has been destroyed, or never was.
 pub const INVALID_HANDLE: i32 = 107_017;
 /// A capturing stream would wait for work outside its capture.
@@ -42,6 +48,8 @@ pub const NO_EVENT_RESOURCE: i32 = 207_007;
 pub const NO_STREAM_RESOURCE: i32 = 207_008;
 /// The runtime met a state it has no answer for.
 pub const INTERNAL_ERROR: i32 = 507_000;
+/// No callback came in time.
+pub const REPORT_TIMEOUT: i32 = 507_012;
 /// Work on the stream failed (here: its closure panicked).
 pub const AICORE_EXCEPTION: i32 = 507_015;
 /// The wait for a stream or device took longer than allowed.

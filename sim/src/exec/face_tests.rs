@@ -183,7 +183,10 @@ fn many_held_streams_do_not_stop_the_others() {
     for _ in 0..40 {
         let held = Arc::clone(&held);
         let s = stream(&exec);
-        let work = move || drop(held.lock().recv());
+        let work = move || {
+            // An error is the release: the other end is gone.
+            let _ = held.lock().recv();
+        };
         exec.submit(0, s, Task::new("hold").works(work)).expect("queued");
     }
     exec.submit(0, 0, Task::new("free").works(|| ())).expect("queued");
@@ -266,6 +269,65 @@ fn a_host_function_blocks_its_stream() {
     assert_eq!(called.load(Ordering::Relaxed), 0);
     exec.tick(1);
     assert_eq!(called.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn callbacks_run_in_the_thread_that_subscribed() {
+    let exec = deterministic();
+    let s = stream(&exec);
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let note = |n: u32| -> Work {
+        let order = Arc::clone(&order);
+        Box::new(move || order.lock().push(n))
+    };
+    assert_eq!(exec.launch_callback(0, s, note(0), true), Err(107_015));
+    assert_eq!(exec.process_report(7, 1), Err(107_012));
+    exec.subscribe_report(7, 0, s).expect("subscribed");
+    assert_eq!(exec.subscribe_report(8, 0, s), Err(107_011));
+    assert_eq!(exec.launch_host_func(0, s, note(0)), Err(107_011));
+    assert_eq!((exec.process_report(7, 0), exec.process_report(7, -2)), (Err(100_000), Err(100_000)));
+    assert_eq!(exec.process_report(7, 1), Err(507_012));
+    exec.launch_callback(0, s, note(1), false).expect("queued");
+    exec.launch_callback(0, s, note(2), true).expect("queued");
+    let after = Arc::clone(&order);
+    exec.submit(0, s, Task::new("after").works(move || after.lock().push(3))).expect("queued");
+    exec.submit(0, 0, Task::new("another stream")).expect("queued");
+    assert_eq!((exec.stream_query(0, s), exec.stream_query(0, 0)), (Ok(false), Ok(true)));
+    assert_eq!(exec.synchronize_stream(0, s, WAIT_FOREVER), Err(507_000), "only this thread could go on");
+    assert_eq!((exec.process_report(7, 1), exec.process_report(7, 1)), (Ok(()), Ok(())));
+    assert_eq!(*order.lock(), [1, 2, 3]);
+    assert_eq!(exec.synchronize_stream(0, s, WAIT_FOREVER), Ok(()));
+    assert_eq!(exec.unsubscribe_report(8, 0, s), Err(107_011));
+    assert_eq!(exec.unsubscribe_report(7, 0, s), Ok(()));
+    assert_eq!(exec.process_report(7, 1), Err(107_012));
+    exec.launch_host_func(0, s, note(4)).expect("queued");
+    assert_eq!(exec.subscribe_report(7, 0, s), Err(107_011), "it has had a host function");
+}
+
+#[test]
+fn a_blocking_callback_holds_its_stream_in_threads_mode() {
+    let exec = executor(ExecMode::Threads);
+    let (s, t, e) = (stream(&exec), stream(&exec), event(&exec));
+    exec.subscribe_report(1, 0, s).expect("subscribed");
+    let count = Arc::new(AtomicU64::new(0));
+    let add = || {
+        let count = Arc::clone(&count);
+        move || count_up(&count)
+    };
+    exec.launch_callback(0, s, Box::new(add()), true).expect("queued");
+    exec.record_event(0, e, s).expect("recorded");
+    exec.stream_wait_event(0, t, e).expect("waits");
+    exec.submit(0, t, Task::new("behind").works(add())).expect("queued");
+    assert_eq!(exec.synchronize_stream(0, t, 1), Err(507_046));
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    exec.process_report(1, WAIT_FOREVER).expect("a callback came");
+    exec.synchronize_stream(0, t, WAIT_FOREVER).expect("waited");
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    assert_eq!(exec.process_report(1, 1), Err(507_012));
+    exec.launch_callback(0, s, Box::new(add()), true).expect("queued");
+    exec.record_event(0, e, s).expect("recorded");
+    exec.destroy_stream(0, s, true).expect("destroyed");
+    exec.synchronize_event(e, WAIT_FOREVER).expect("the forced destruction lets the record go on");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! half nothing of streams.
 //!
 //! ```text
-//!   Executor (this file, event_calls, capture_calls)   one method for each call
+//!   Executor (this file, *_calls, reset)   one method for each call
 //!      |
 //!   Shared (scheduler, workers)    runs queued work: by seed, ticks and waits, or by threads
 //!      |
@@ -35,6 +35,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+mod callback_calls;
 mod capture;
 mod capture_calls;
 mod checker;
@@ -176,12 +177,9 @@ impl Executor {
         refuse_if(state.stream(slot).default, codes::PARAM_INVALID)?;
         refuse_if(state.stream(slot).capture.is_some(), codes::STREAM_CAPTURED)?;
         if force {
-            // Records and waits stay, so that what is ordered by them stays ordered.
-            for op in &mut state.stream_mut(slot).queue {
-                if let Op::Task(work) = op {
-                    *work = None;
-                }
-            }
+            state.stream_mut(slot).drop_work();
+            // A callback may have held it up.
+            self.shared.go_on(&mut state, slot);
         } else if state.destroy_waits {
             let place = state.stream(slot).snapshot(slot).place;
             self.wait_for(&mut state, place, WAIT_FOREVER)?;
@@ -260,8 +258,14 @@ impl Executor {
     /// Queues a host function to a stream: later work on the stream waits for it to return.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// As [`Self::submit`], and `STREAM_SUBSCRIBE` for a stream that somebody takes callbacks of.
     pub fn launch_host_func(&self, device: u32, stream: u64, work: Work) -> Result<(), i32> {
+        {
+            let mut state = self.shared.lock();
+            let slot = state.own_slot(device, stream)?;
+            refuse_if(state.stream(slot).subscriber.is_some(), codes::STREAM_SUBSCRIBE)?;
+            state.stream_mut(slot).host_functions = true;
+        }
         let task = Task { label: "host function", work: Some(work), ..Task::default() };
         self.submit(device, stream, task)
     }
@@ -396,6 +400,7 @@ impl Executor {
         let ready = match &op {
             Op::Task(work) => work.is_none(),
             Op::Record { .. } => true,
+            Op::Callback { .. } => false,
             Op::Wait { on, .. } => state.is_done(*on),
         };
         let stream = state.stream(slot);

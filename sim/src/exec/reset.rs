@@ -1,7 +1,6 @@
 //! Resetting a device.
 
 use super::event::refuse_if;
-use super::stream::Op;
 use super::{Executor, WAIT_FOREVER, codes, refuse_in_work};
 
 impl Executor {
@@ -17,14 +16,14 @@ impl Executor {
         let mut state = self.shared.lock();
         refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
         state.capture_reset(device);
-        for stream in state.streams.iter_mut().filter(|stream| stream.device == device) {
-            for op in &mut stream.queue {
-                if let Op::Task(work) = op {
-                    *work = None;
-                }
-            }
-        }
         let points = state.device_snapshots(device);
+        for point in &points {
+            state.stream_mut(point.place.slot).drop_work();
+        }
+        for point in &points {
+            // A callback may have held it up.
+            self.shared.go_on(&mut state, point.place.slot);
+        }
         for point in &points {
             self.wait_for(&mut state, point.place, WAIT_FOREVER)?;
         }

@@ -12,6 +12,7 @@
 //!
 //! A task's closure runs without the lock; `runner` marks its stream meanwhile.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -19,11 +20,12 @@ use std::thread;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
-use super::ExecMode;
 use super::clock::Place;
 use super::codes;
-use super::state::State;
+use super::state::{Head, State};
 use super::stream::Op;
+use super::task::Work;
+use super::{ExecMode, LAG_NEVER};
 
 thread_local! {
     /// Whether this thread is inside the closure of a task.
@@ -57,22 +59,29 @@ impl Shared {
         let Some(mut op) = stream.queue.pop_front() else { return };
         let place = Place { slot, number: stream.done + 1 };
         let mut panic = None;
-        if let Op::Task(work) = &mut op
-            && let Some(work) = work.take()
-        {
-            stream.runner = Some(thread::current().id());
-            panic = MutexGuard::unlocked(state, || {
-                IN_WORK.set(true);
-                let result = catch_unwind(AssertUnwindSafe(work));
-                IN_WORK.set(false);
-                result.err()
-            });
-            state.stream_mut(slot).runner = None;
+        match &mut op {
+            Op::Task(work) => {
+                if let Some(work) = work.take() {
+                    stream.runner = Some(thread::current().id());
+                    panic = self.run_work(state, work);
+                    state.stream_mut(slot).runner = None;
+                }
+            }
+            Op::Callback { work, thread, block } => {
+                let (thread, block) = (*thread, *block);
+                if let Some(work) = work.take() {
+                    state.reports.push(thread, work, block.then_some(place));
+                }
+                if block {
+                    state.stream_mut(slot).queue.push_front(op);
+                    self.done.notify_all();
+                    return;
+                }
+            }
+            Op::Record { .. } | Op::Wait { .. } => {}
         }
-        if !state.is_done(place) {
-            state.stream_mut(slot).done = place.number;
-            state.finish_op(place, &op);
-        }
+        state.stream_mut(slot).done = place.number;
+        state.finish_op(place, &op);
         self.done.notify_all();
         if let Some(panic) = panic {
             if state.config.mode != ExecMode::Threads {
@@ -80,6 +89,16 @@ impl Shared {
             }
             state.stream_mut(slot).failure = Some(codes::AICORE_EXCEPTION);
         }
+    }
+
+    /// Runs a closure without the lock; returns its panic.
+    pub(super) fn run_work(&self, state: &mut Guard<'_>, work: Work) -> Option<Box<dyn Any + Send>> {
+        MutexGuard::unlocked(state, || {
+            IN_WORK.set(true);
+            let result = catch_unwind(AssertUnwindSafe(work));
+            IN_WORK.set(false);
+            result.err()
+        })
     }
 
     /// Queues an operation (deterministic mode) and runs what is due by now.
@@ -96,16 +115,23 @@ impl Shared {
         }
     }
 
-    /// Runs what was queued `lag` ticks ago or earlier.
+    /// Runs what was queued `lag` ticks ago or earlier (deterministic mode).
     pub(super) fn run_due(&self, state: &mut Guard<'_>) {
-        while let Some((tick, place)) = state.fifo.front().copied() {
-            if state.is_done(place) {
+        let mut at = 0;
+        while let Some((tick, place)) = state.fifo.get(at).copied() {
+            if at == 0 && state.is_done(place) {
                 state.fifo.pop_front();
                 continue;
             }
             let due = tick.saturating_add(state.config.lag);
-            if due > state.now || state.config.lag == u64::MAX || self.complete(state, place).is_err() {
+            if due > state.now || state.config.lag == LAG_NEVER {
                 break;
+            }
+            // What a callback holds up is left for later; other streams go on.
+            if self.complete(state, place).is_err() {
+                at += 1;
+            } else if at > 0 {
+                state.fifo.remove(at);
             }
         }
     }
@@ -115,16 +141,15 @@ impl Shared {
         refuse_in_work()?;
         let mut stack: SmallVec<[Place; 8]> = smallvec![place];
         while let Some(place) = stack.last().copied() {
-            let stream = state.stream(place.slot);
-            if stream.done >= place.number {
+            if state.is_done(place) {
                 stack.pop();
-            } else if stream.runner.is_some() {
-                self.done.wait(state);
-            } else {
-                match stream.queue.front() {
-                    Some(Op::Wait { on, .. }) if !state.is_done(*on) => stack.push(*on),
-                    _ => self.run_head(state, place.slot),
-                }
+                continue;
+            }
+            match state.head(place.slot) {
+                Head::Ready => self.run_head(state, place.slot),
+                Head::Running => self.done.wait(state),
+                Head::Behind(on) => stack.push(on),
+                Head::Callback | Head::Empty => return Err(codes::INTERNAL_ERROR),
             }
         }
         Ok(())
@@ -147,28 +172,20 @@ impl Shared {
         while blocked < state.busy.len() {
             at %= state.busy.len();
             let slot = state.busy[at];
-            let stream = state.stream_mut(slot);
-            match stream.queue.front() {
-                None if stream.runner.is_none() => {
-                    stream.listed = false;
-                    state.busy.swap_remove(at);
-                    continue;
-                }
-                Some(Op::Wait { on, .. }) => {
-                    let on = *on;
-                    if state.is_done(on) {
-                        self.run_head(state, slot);
-                        return true;
-                    }
-                }
-                Some(_) if stream.runner.is_none() => {
+            match state.head(slot) {
+                Head::Ready => {
                     self.run_head(state, slot);
                     return true;
                 }
-                _ => {}
+                Head::Empty => {
+                    state.stream_mut(slot).listed = false;
+                    state.busy.swap_remove(at);
+                }
+                Head::Running | Head::Behind(_) | Head::Callback => {
+                    at += 1;
+                    blocked += 1;
+                }
             }
-            at += 1;
-            blocked += 1;
         }
         false
     }

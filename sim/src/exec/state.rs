@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::callback_calls::Reports;
 use super::capture::Captures;
 use super::checker::{Checker, StreamNames};
 use super::clock::{HostClock, Place, Snapshot};
@@ -45,8 +46,25 @@ pub(super) struct State {
     pub(super) busy: Vec<u32>,
     /// Deterministic mode: state of the random numbers.
     pub(super) random: u64,
+    /// Callbacks that wait for their threads.
+    pub(super) reports: Reports,
     /// Threads mode: workers and what they shall do.
     pub(super) crew: Crew,
+}
+
+/// What is to be done with the head of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// Nothing is queued.
+    Empty,
+    /// It can run.
+    Ready,
+    /// A thread runs it.
+    Running,
+    /// It waits for a place on another stream.
+    Behind(Place),
+    /// It waits for a callback to return.
+    Callback,
 }
 
 struct Names<'a>(&'a [Stream]);
@@ -81,6 +99,7 @@ impl State {
             fifo: VecDeque::new(),
             busy: Vec::new(),
             random,
+            reports: Reports::default(),
             crew: Crew::default(),
         };
         // Slot d is the default stream of device d.
@@ -239,10 +258,22 @@ impl State {
         Place { slot, number: stream.last }
     }
 
+    /// What is to be done with the head of a stream.
+    pub(super) fn head(&self, slot: u32) -> Head {
+        let stream = self.stream(slot);
+        match stream.queue.front() {
+            _ if stream.runner.is_some() => Head::Running,
+            None => Head::Empty,
+            Some(Op::Wait { on, .. }) if !self.is_done(*on) => Head::Behind(*on),
+            Some(Op::Callback { work: None, .. }) => Head::Callback,
+            Some(_) => Head::Ready,
+        }
+    }
+
     /// Does what a queued operation other than a task does when its turn comes.
     pub(super) fn finish_op(&mut self, place: Place, op: &Op) {
         match op {
-            Op::Task(_) => {}
+            Op::Task(_) | Op::Callback { .. } => {}
             Op::Record { event } => self.event_done(*event, place, false),
             Op::Wait { event, .. } => self.event_done(*event, place, true),
         }

@@ -17,6 +17,9 @@ pub(super) enum Op {
     Task(Option<Work>),
     /// The record of an event, by its index.
     Record { event: u32 },
+    /// A callback for a subscribed thread. While a blocking one runs it stays the head, without
+    /// `work`.
+    Callback { work: Option<Work>, thread: u64, block: bool },
     /// Later operations wait for a place on another stream, the record of an event.
     Wait { on: Place, event: u32 },
 }
@@ -55,6 +58,10 @@ pub(super) struct Stream {
     pub(super) listed: bool,
     /// A code that the next wait for the stream answers, after work on it failed.
     pub(super) failure: Option<i32>,
+    /// The program's thread that takes callbacks.
+    pub(super) subscriber: Option<u64>,
+    /// Whether a host function was ever queued, which excludes callbacks.
+    pub(super) host_functions: bool,
     /// The capture the stream takes part in.
     pub(super) capture: Option<u64>,
 }
@@ -75,6 +82,8 @@ impl Stream {
             waiters: Vec::new(),
             listed: false,
             failure: None,
+            subscriber: None,
+            host_functions: false,
             capture: None,
         }
     }
@@ -82,6 +91,16 @@ impl Stream {
     /// Whether everything queued is done.
     pub(super) fn is_idle(&self) -> bool {
         self.done == self.last
+    }
+
+    /// Makes tasks and callbacks that have not begun empty. Records and waits stay, so that what is
+    /// ordered by them stays ordered.
+    pub(super) fn drop_work(&mut self) {
+        for op in &mut self.queue {
+            if matches!(op, Op::Task(_) | Op::Callback { .. }) {
+                *op = Op::Task(None);
+            }
+        }
     }
 
     /// Everything queued up to now.

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use super::ExecMode;
 use super::clock::Place;
 use super::scheduler::{Guard, Shared, refuse_in_work};
+use super::state::Head;
 use super::stream::Op;
 
 /// More workers than this are never started.
@@ -37,11 +39,11 @@ impl Shared {
 
     /// Puts a stream into the workers' list, if it has anything to run and no worker is at it.
     fn list(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
-        let stream = state.stream_mut(slot);
+        let stream = state.stream(slot);
         if stream.listed || stream.queue.is_empty() || stream.runner.is_some() {
             return;
         }
-        stream.listed = true;
+        state.stream_mut(slot).listed = true;
         state.crew.ready.push_back(slot);
         if state.crew.ready.len() <= state.crew.idle {
             self.work.notify_one();
@@ -50,6 +52,14 @@ impl Shared {
             let spawned = thread::Builder::new().name("sim-device".into()).spawn(move || shared.serve());
             // Without a thread the work is done by those that exist, later.
             state.crew.threads.extend(spawned);
+        }
+    }
+
+    /// What held a stream up may be gone: lets it go on, in either mode.
+    pub(super) fn go_on(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
+        match state.config.mode {
+            ExecMode::Threads => self.list(state, slot),
+            ExecMode::Deterministic { .. } => self.run_due(state),
         }
     }
 
@@ -86,20 +96,20 @@ impl Shared {
 
     fn run_turn(self: &Arc<Self>, state: &mut Guard<'_>, slot: u32) {
         for _ in 0..TURN {
-            if state.crew.stop || state.stream(slot).runner.is_some() {
+            if state.crew.stop {
                 return;
             }
-            match state.stream(slot).queue.front() {
-                None => return,
-                Some(Op::Wait { on, .. }) if !state.is_done(*on) => {
-                    let (on, entry) = (on.slot, (on.number, slot));
-                    let waiters = &mut state.stream_mut(on).waiters;
+            match state.head(slot) {
+                Head::Empty | Head::Running | Head::Callback => return,
+                Head::Behind(on) => {
+                    let entry = (on.number, slot);
+                    let waiters = &mut state.stream_mut(on.slot).waiters;
                     if !waiters.contains(&entry) {
                         waiters.push(entry);
                     }
                     return;
                 }
-                Some(_) => self.run_head(state, slot),
+                Head::Ready => self.run_head(state, slot),
             }
             self.wake_waiters(state, slot);
         }
