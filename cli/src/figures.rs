@@ -131,7 +131,7 @@ fn replay(
         if stopped {
             break;
         }
-        if !last && let Err(failure) = player.rewind() {
+        if let Err(failure) = player.rewind() {
             report.findings.push(format!("the replay stopped at its end: {}", failure.reason));
             stopped = true;
             break;
@@ -142,7 +142,7 @@ fn replay(
     report.findings.extend(player.take_wrong());
     report.verified_blocks = player.verified();
     drop(player);
-    report.findings.extend(rig.close());
+    report.findings.extend(rig.close(!stopped));
     Ok(stopped)
 }
 

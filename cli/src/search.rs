@@ -71,17 +71,17 @@ fn complete(trace: &Trace, options: &RigOptions, memory: u64) -> (bool, Vec<Stri
         Err(reason) => return (false, vec![reason]),
     };
     let mut player = Player::new(&rig, trace, false);
-    let outcome = player.pass(OnOom::Stop, &mut ());
+    let outcome = player.pass(OnOom::Stop, &mut ()).and_then(|outcome| player.rewind().map(|()| outcome));
     let mut findings = player.take_wrong();
     findings.extend(rig.take_findings());
-    let completed = match outcome {
+    let completed = match &outcome {
         Ok(outcome) => outcome.ooms == 0,
         Err(failure) => {
             findings.push(format!("the replay stopped at event {}: {}", failure.event + 1, failure.reason));
             false
         }
     };
-    findings.extend(rig.close());
+    findings.extend(rig.close(outcome.is_ok()));
     (completed, findings)
 }
 
