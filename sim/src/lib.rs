@@ -33,3 +33,8 @@ pub use exec::{
 };
 pub use memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
 pub use sim::Sim;
+
+/// The example of the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
