@@ -4,13 +4,12 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, MemoryInfo, PageKind,
     PhysicalHandle, Stream,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
+use crate::sync::Mutex;
 
 /// The environment variable with the devices that the process sees.
 const VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
