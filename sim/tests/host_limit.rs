@@ -1,5 +1,5 @@
 //! The limit on mappings of the machine that runs the simulator. Alone in its file, because the test
-//! uses up what the whole process may have.
+//! uses up what the whole process may have; a sanitizer, which needs mappings too, does not survive it.
 #![cfg(target_os = "linux")]
 
 use ascend_sim::{BackingMode, PhysicalProp, Sim, SimConfig, codes};
