@@ -39,9 +39,10 @@ thread_local! {
 
 /// What is current in this thread.
 pub(crate) fn current(sim: u64) -> Current {
-    ENTRIES.with_borrow(|entries| {
-        entries.iter().rev().find(|entry| entry.sim == sim).map_or(Current::Nothing, |entry| entry.current)
-    })
+    let found = ENTRIES.try_with(|entries| {
+        entries.borrow().iter().rev().find(|entry| entry.sim == sim).map(|entry| entry.current)
+    });
+    found.ok().flatten().unwrap_or_default()
 }
 
 /// Replaces what is current in this thread; gives what was.
@@ -81,13 +82,22 @@ pub(crate) fn forget(sim: u64) {
     });
 }
 
+/// Changes this simulator's entry. A thread that is ending may have none any more: then what is
+/// changed is forgotten at once.
 fn with<R>(sim: u64, change: impl FnOnce(&mut Entry) -> R) -> R {
-    ENTRIES.with_borrow_mut(|entries| {
+    let mut change = Some(change);
+    let done = ENTRIES.try_with(|entries| {
+        let mut entries = entries.borrow_mut();
         let found = entries.iter().rposition(|entry| entry.sim == sim);
         let index = found.unwrap_or_else(|| {
             entries.push(Entry { sim, ..Entry::default() });
             entries.len() - 1
         });
-        change(&mut entries[index])
-    })
+        change.take().map(|change| change(&mut entries[index]))
+    });
+    match (done.ok().flatten(), change) {
+        (Some(result), _) => result,
+        (None, Some(change)) => change(&mut Entry::default()),
+        (None, None) => unreachable!("the change was made or is still there"),
+    }
 }

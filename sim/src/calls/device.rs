@@ -66,6 +66,7 @@ impl Sim {
             // Another thread may have reset it meanwhile; then there is nothing to do.
             let _ = self.reset_now(device, true);
         }
+        self.inner.memory.lock().reset_all();
     }
 
     /// `aclrtGetVersion`: that of CANN 9.1 (1.17.0).

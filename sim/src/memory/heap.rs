@@ -87,11 +87,8 @@ impl Memory {
 
     /// `aclrtFree` of a block of `aclrtMalloc`.
     pub(crate) fn free(&mut self, start: u64) -> Answer<()> {
-        let len = self.free_len(start)?;
-        let page = self.mappings.get(&start).and_then(|mapping| self.chunks.get(&mapping.chunk));
-        let page = page.map_or(SMALL, |chunk| chunk.page);
+        self.free_len(start)?;
         self.remove_mapping(start);
-        self.heap.give(start, len.next_multiple_of(page.max(super::backing::os_page())));
         Ok(())
     }
 }

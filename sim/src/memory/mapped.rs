@@ -64,11 +64,12 @@ impl Mapped {
         let page = super::backing::os_page().max(SMALL);
         let file = &mut self.files[pool];
         let offset = file.next;
-        let end = offset + size.next_multiple_of(page);
+        let full = Refusal::new(codes::HOST_LIMIT, "the file behind the device cannot grow");
+        let end =
+            size.checked_next_multiple_of(page).and_then(|size| offset.checked_add(size)).ok_or(full)?;
         if end > file.len {
-            let len = end.next_multiple_of(STEP);
-            ftruncate(&file.fd, len)
-                .map_err(|_| Refusal::new(codes::HOST_LIMIT, "the file behind the device cannot grow"))?;
+            let len = end.checked_next_multiple_of(STEP).ok_or(full)?;
+            ftruncate(&file.fd, len).map_err(|_| full)?;
             file.len = len;
         }
         file.next = end;

@@ -319,7 +319,15 @@ impl Memory {
 
     /// What `aclrtResetDevice` does to memory when the last reference of the device is dropped.
     pub(crate) fn reset(&mut self, device: u32) {
-        let pool = device as usize;
+        self.reset_pool(device as usize);
+    }
+
+    /// What `aclFinalize` does to memory: that of all devices and of the host is gone.
+    pub(crate) fn reset_all(&mut self) {
+        (0..self.pools.len()).for_each(|pool| self.reset_pool(pool));
+    }
+
+    fn reset_pool(&mut self, pool: usize) {
         let mut gone = Vec::new();
         for (&start, mapping) in &self.mappings {
             if self.chunks.get(&mapping.chunk).is_some_and(|chunk| chunk.pool == pool) {
@@ -396,6 +404,10 @@ impl Memory {
         }
         if let Some(chunk) = self.chunks.get_mut(&mapping.chunk) {
             chunk.maps -= 1;
+            if mapping.origin == Origin::Malloc {
+                let unit = chunk.page.max(backing::os_page());
+                self.heap.give(start, mapping.len.next_multiple_of(unit));
+            }
         }
         self.collect(mapping.chunk);
     }
