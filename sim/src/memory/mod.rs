@@ -12,9 +12,9 @@
 //! one whole chunk (or its beginning) at one address. Memory of `aclrtMalloc` is a chunk with one
 //! mapping outside all reservations.
 //!
-//! Invariants: mappings do not overlap; a mapping of a handle lies in one reservation; the bytes
-//! used of a device are the sum of its chunks, rounded to their pages; a chunk lives as long as somebody holds it or
-//! a mapping shows it.
+//! Invariants: mappings do not overlap; a mapping of a handle lies in one reservation; the bytes used
+//! of a device are the sum of its chunks, rounded to their pages; a chunk lives as long as somebody
+//! holds it or a mapping shows it.
 //!
 //! Devices are named by the driver's numbers here. The module knows nothing of streams, threads and
 //! the current device. It is not locked: its owner puts one lock around it.
