@@ -104,6 +104,7 @@ fn replay(
 ) -> Result<bool, String> {
     let options = RigOptions { checker: true, bytes: plan.verify, ..plan.rig.clone() };
     let rig = Rig::new(&options, trace.streams.len(), Counting::default())?;
+    report.choices = rig.choices();
     let mut player = Player::new(&rig, trace, plan.verify);
     let mut stopped = false;
     for pass in 1..=report.pass {

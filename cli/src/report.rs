@@ -116,6 +116,9 @@ pub struct Report {
     /// Size of the device, bytes.
     #[serde(skip)]
     pub memory: u64,
+    /// What the simulator chose for this machine: first, how it keeps bytes.
+    #[serde(skip)]
+    pub choices: Vec<String>,
     /// Trace events after which a task is complete.
     #[serde(skip)]
     pub lag: u64,

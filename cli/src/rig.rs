@@ -194,6 +194,13 @@ impl<P: Probe + 'static> Rig<P> {
         self.sim.take_findings()
     }
 
+    /// How the simulator keeps the bytes of the device, and what else it chose for this machine.
+    #[must_use]
+    pub fn choices(&self) -> Vec<String> {
+        let mode = if self.sim.is_mapped() { "bytes in mapped memory" } else { "metadata only" };
+        std::iter::once(mode.to_owned()).chain(self.sim.notes().iter().cloned()).collect()
+    }
+
     /// The program's way to the bytes of the device.
     #[must_use]
     pub fn bytes(&self) -> Arc<dyn Bytes> {

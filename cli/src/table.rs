@@ -26,11 +26,15 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "{}: {} events, {} calls into the allocator", report.trace, report.events, report.ops)?;
     writeln!(
         out,
-        "  device {}, configuration {conf}, lag {}, pass {}",
+        "  device {} ({}), configuration {conf}, lag {}, pass {}",
         show_bytes(report.memory),
+        report.choices.first().map_or("", String::as_str),
         report.lag,
         report.pass
     )?;
+    for choice in report.choices.iter().skip(1) {
+        writeln!(out, "  {choice}")?;
+    }
     memory(out, report)?;
     time(out, report)?;
     steps(out, report)?;

@@ -68,6 +68,17 @@ fn t0_has_every_field_and_sound_figures() {
     }
 }
 
+#[test]
+fn the_large_trace_stays_close_to_what_is_live() {
+    let report = replay(&repository_trace("T1.trace.zst"), &["--json"]).json();
+    assert_eq!((report["ooms"].as_u64(), findings(&report)), (Some(0), vec![]));
+    let (live, physical) = (report["peak_live"].as_u64().unwrap(), report["peak_physical"].as_u64().unwrap());
+    assert_eq!(live, 55_939_301_824);
+    assert!(physical <= live + live / 100 * 3, "{physical} bytes for {live} live ones");
+    assert_eq!(report["syncs"]["device"], 0);
+    assert_eq!(report["steps"].as_array().unwrap().len(), 12);
+}
+
 /// Sizes whose blocks follow from the rounding rule alone: 480 takes 512, 481 takes 1024, 20 MiB
 /// takes 20 MiB and 512.
 const KNOWN: &str =
@@ -141,9 +152,15 @@ fn sizes_of_zero_are_fine() {
 fn a_table_is_printed_without_json() {
     let run = replay(&repository_trace("T0.trace.zst"), &["--lag", "16"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "nothing but the table goes to a pipe");
-    for part in
-        ["T0: 261 events", "peak physical", "33.40 MiB", "host time per call", "teardown", "findings: none"]
-    {
+    for part in [
+        "T0: 261 events",
+        "metadata only",
+        "peak physical",
+        "33.40 MiB",
+        "host time per call",
+        "teardown",
+        "findings: none",
+    ] {
         assert!(run.out.contains(part), "{part} is missing in\n{}", run.out);
     }
     assert!(run.out.lines().all(|line| line == line.trim_end()), "no trailing blanks");
