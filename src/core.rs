@@ -87,6 +87,8 @@ pub(crate) struct Core {
     pub(crate) holes: [List; CLASSES],
     /// Streams, other than their home, that live blocks were recorded on.
     pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
+    /// Blocks that wait, and of each other stream that used it the epoch it must pass.
+    pub(crate) waits: HashMap<BlockId, SmallVec<[(StreamId, u32); 4]>>,
     /// Starts of live blocks in segments that the address map does not cover.
     pub(crate) starts: HashMap<u64, BlockId>,
     /// Chunks without an address.
@@ -103,16 +105,26 @@ pub(crate) struct Core {
     pub(crate) classic: u64,
     /// The most physical bytes this allocator may hold.
     pub(crate) limit: Option<u64>,
-    /// How many epochs may be closed early: grows with frees, shrinks with slow events.
-    pub(crate) tokens: u32,
+    /// How many events may be recorded: grows with frees, shrinks with events that are not prompt.
+    pub(crate) tokens: i32,
     /// Frees since the last token was earned.
     pub(crate) earned: u32,
-    /// Frees until nobody is thought to need epochs any more.
+    /// Tokens to be earned until nobody is thought to need epochs any more.
     pub(crate) interest: u32,
+    /// Tokens earned while nobody was.
+    pub(crate) quiet: u32,
     /// Free blocks made so far.
     pub(crate) frees: u64,
-    /// A stream whose open epoch has as many frees as an event is worth.
-    pub(crate) due: Option<StreamId>,
+    /// Requests that are not to close epochs, because the device was not prompt lately.
+    pub(crate) slow: u32,
+    /// How many that will be the next time: doubled each time, forgotten once the device is prompt.
+    pub(crate) patience: u32,
+    /// Whether it is time to close an epoch.
+    pub(crate) due: bool,
+    /// The stream with most bytes stamped with its open epoch, as far as is known.
+    pub(crate) heaviest: StreamId,
+    /// Free blocks that could not be merged with a free neighbour of another home.
+    pub(crate) apart: Vec<BlockId>,
     /// Regions of the address map whose segment is gone.
     pub(crate) dropped: Vec<u32>,
     /// Whether `set_access` is called for the owner of a new chunk.
@@ -141,6 +153,7 @@ impl Core {
             idle: List::default(),
             holes: [List::default(); CLASSES],
             recorded: HashMap::new(),
+            waits: HashMap::new(),
             starts: HashMap::new(),
             cached: Vec::new(),
             events: Vec::new(),
@@ -149,11 +162,16 @@ impl Core {
             physical: 0,
             classic: 0,
             limit,
-            tokens: 4,
+            tokens: 16,
             earned: 0,
             interest: 0,
+            quiet: 0,
             frees: 0,
-            due: None,
+            slow: 0,
+            patience: 0,
+            due: false,
+            heaviest: 0,
+            apart: Vec::new(),
             dropped: Vec::new(),
             access,
             reservable: true,
@@ -228,7 +246,7 @@ impl Core {
 
 /// The limit in bytes that a memory fraction means.
 pub(crate) fn limit_of(fraction: f64, total: u64) -> Option<u64> {
-    (fraction < 1.0).then(|| (total as f64 * fraction) as u64)
+    (fraction < 1.0).then_some((total as f64 * fraction) as u64)
 }
 
 /// `len` rounded up to one of `divisions` equal steps between powers of two.

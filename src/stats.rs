@@ -59,6 +59,8 @@ pub struct DriverCalls {
     pub record_event: u64,
     /// `aclrtQueryEventStatus`.
     pub query_event: u64,
+    /// `aclrtStreamWaitEvent`: a stream waits for another on the device; the host does not.
+    pub stream_wait: u64,
     /// The host waited for one event.
     pub wait_event: u64,
     /// The host waited for one stream.
@@ -128,6 +130,7 @@ impl DriverCalls {
         self.free += other.free;
         self.record_event += other.record_event;
         self.query_event += other.query_event;
+        self.stream_wait += other.stream_wait;
         self.wait_event += other.wait_event;
         self.wait_stream += other.wait_stream;
         self.wait_device += other.wait_device;

@@ -161,20 +161,16 @@ impl Caller<'_> {
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.
     fn follow_epochs(&self, core: &Core, step: Step) -> Step {
-        if let Step::Record(streams) = &step {
-            for (id, ..) in streams {
-                let state = &core.streams[*id as usize];
-                if let Some(place) = state.slot {
-                    self.device.front.set_epoch(place, state.open);
-                }
+        let closed: Vec<u32> = match &step {
+            Step::Record(streams) | Step::Join(_, _, streams) => {
+                streams.iter().map(|entry| entry.0).collect()
             }
-        }
-        if let Step::WaitDevice(streams) = &step {
-            for (id, _) in streams {
-                let state = &core.streams[*id as usize];
-                if let Some(place) = state.slot {
-                    self.device.front.set_epoch(place, state.open);
-                }
+            Step::WaitDevice(streams) => streams.iter().map(|entry| entry.0).collect(),
+            _ => return step,
+        };
+        for state in closed.into_iter().map(|id| &core.streams[id as usize]) {
+            if let Some(place) = state.slot {
+                self.device.front.set_epoch(place, state.open);
             }
         }
         step
@@ -255,6 +251,7 @@ impl Request {
             rung: Rung::Search,
             polled: false,
             closed: false,
+            joined: false,
             device_full: false,
             no_moves: false,
             no_space: false,

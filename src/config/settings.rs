@@ -158,7 +158,7 @@ impl Default for Config {
             check_level: 0,
             stream_order: true,
             decay_ms: 0,
-            epoch_frees: 128,
+            epoch_frees: 72,
             provenance: Provenance::default(),
         }
     }

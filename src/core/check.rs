@@ -228,6 +228,10 @@ impl Core {
                 faults.push(format!("I6: stream {id} completed its open epoch"));
             }
         }
+        let waiting = self.blocks.iter().filter(|(_, block)| block.state == State::Waiting);
+        if !waiting.map(|(id, _)| id).all(|id| self.waits.contains_key(&id)) {
+            faults.push("I6: a block waits for nobody".to_owned());
+        }
         for (id, users) in &self.recorded {
             let live = self.blocks.get(*id).is_some_and(|block| block.uses as usize == users.len());
             if !live {

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{GiveBack, Outcome, Phase, Remap, Remapped, Request};
+use super::plan::{GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request};
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle};
@@ -16,8 +16,7 @@ impl Core {
         match outcome {
             Outcome::Queried(over, failure) => {
                 if request.closed {
-                    // The device is prompt: closing epochs early cost nothing but the calls.
-                    self.tokens = (self.tokens + over.len().min(1) as u32).min(16);
+                    self.note_promptness(&over);
                 }
                 self.end_epochs(over);
                 if request.retried && request.failure.is_none() {
@@ -25,6 +24,7 @@ impl Core {
                 }
             }
             Outcome::Recorded(recorded) => self.commit_recorded(recorded),
+            Outcome::Joined(waiter, joined) => self.commit_joined(waiter, joined),
             Outcome::Reserved(class, Ok((base, len))) => self.add_reservation(class, base, len, regions),
             Outcome::Reserved(_, Err(error)) => {
                 request.no_space = true;
@@ -50,29 +50,58 @@ impl Core {
             Outcome::Synchronized(epochs, result) => match result {
                 Ok(()) => {
                     self.tally.sync_all += 1;
-                    for (stream, epoch) in epochs {
-                        self.streams[stream as usize].broken = false;
-                        self.end_epoch(stream, epoch);
-                    }
+                    self.end_all(epochs);
                 }
                 Err(error) => request.failure = Some(error.into()),
             },
         }
     }
 
+    /// Learns from the answer to events just recorded whether closing epochs early helps here.
+    fn note_promptness(&mut self, over: &[(StreamId, Event, u32)]) {
+        let newest = |&&(id, _, epoch): &&(StreamId, Event, u32)| epoch + 1 == self.streams[id as usize].open;
+        let prompt = over.iter().filter(newest).count();
+        if prompt > 0 {
+            self.tokens += prompt as i32;
+            self.patience = 0;
+        } else {
+            self.patience = (self.patience * 2).clamp(16, 1024);
+        }
+        self.slow = self.patience;
+    }
+
     /// Takes the outcome of recording events, whoever asked for it.
-    pub(crate) fn commit_recorded(&mut self, recorded: Vec<(StreamId, u32, Result<Event, Option<Event>>)>) {
+    fn commit_recorded(&mut self, recorded: Vec<(StreamId, u32, Recorded)>) {
         for (id, epoch, result) in recorded {
             let state = &mut self.streams[id as usize];
             match result {
-                Ok(event) => state.closing.push_back((event, epoch)),
-                Err(event) => {
-                    // The next event of the stream closes this epoch too.
+                Recorded::Done(event) => state.closing.push_back((event, epoch)),
+                // The next event of the stream closes this epoch too.
+                Recorded::Captured(event) => {
                     state.stamped = state.stamped.max(1);
-                    state.broken |= event.is_some();
+                    self.events.extend(event);
+                }
+                Recorded::Refused(event) => {
+                    state.stamped = state.stamped.max(1);
+                    state.broken = true;
                     self.events.extend(event);
                 }
             }
+        }
+    }
+
+    /// Takes the outcome of letting a stream wait for others: what they used until then is open to it.
+    fn commit_joined(&mut self, waiter: StreamId, joined: Vec<(StreamId, u32, Recorded, bool)>) {
+        let recorded = joined.iter().map(|&(id, epoch, result, _)| (id, epoch, result)).collect();
+        self.commit_recorded(recorded);
+        for (other, epoch, _, waited) in joined {
+            if waited {
+                self.streams[waiter as usize].set_behind(other, epoch);
+            }
+        }
+        let waiting: Vec<BlockId> = self.waits.keys().copied().collect();
+        for block in waiting {
+            self.end_wait(block, Some(waiter));
         }
     }
 
@@ -96,6 +125,16 @@ impl Core {
                 }
             }
         }
+        self.rejoin();
+    }
+
+    /// Everything of these streams is done up to the epochs given.
+    fn end_all(&mut self, epochs: Vec<(StreamId, u32)>) {
+        for (stream, epoch) in epochs {
+            self.streams[stream as usize].broken = false;
+            self.end_epoch(stream, epoch);
+        }
+        self.rejoin();
     }
 
     /// Everything of the stream up to `epoch` is done.
@@ -107,10 +146,7 @@ impl Core {
                 break;
             }
             self.streams[id as usize].waiting.pop_front();
-            self.blocks[block].uses -= 1;
-            if self.blocks[block].uses == 0 {
-                self.end_wait(block);
-            }
+            self.end_wait(block, None);
         }
     }
 

@@ -4,6 +4,8 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::segment::Class;
 use super::stream::StreamId;
+use crate::hook::Action;
+use smallvec::SmallVec;
 
 impl Core {
     /// Whether no queued work of its home can touch the free block.
@@ -11,6 +13,16 @@ impl Core {
     pub(crate) fn is_quiescent(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
         self.streams[block.home as usize].passed(block.epoch)
+    }
+
+    /// Whether a free block may be used by the stream without the host waiting.
+    #[inline]
+    pub(crate) fn is_open_to(&self, id: BlockId, stream: StreamId) -> bool {
+        let block = &self.blocks[id];
+        block.home == stream
+            || !self.config.stream_order
+            || self.is_quiescent(id)
+            || self.streams[stream as usize].is_behind(block.home, block.epoch)
     }
 
     /// First granule border at or after `addr`, and last at or before `end`: the whole chunks inside.
@@ -28,7 +40,7 @@ impl Core {
         Some(self.cut(id, class, len, align))
     }
 
-    /// The same among the quiescent blocks of other streams. Looks at no more than a few streams.
+    /// The same among blocks of other streams that are open to this one. Looks at no more than a few streams.
     pub(crate) fn take_foreign(
         &mut self,
         class: Class,
@@ -43,10 +55,7 @@ impl Core {
             .take(STREAMS)
             .filter_map(|other| self.find(class, len, align, other, stream))
             .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
-        let id = self.cut(best, class, len, align);
-        self.blocks[id].home = stream;
-        self.blocks[id].epoch = 0;
-        Some(id)
+        Some(self.cut(best, class, len, align))
     }
 
     /// Cuts `start..start + len` out of a free indexed block; what is left stays free.
@@ -111,12 +120,8 @@ impl Core {
     #[inline]
     pub(crate) fn take_back(&mut self, id: BlockId, epoch: Option<u32>) {
         let (home, uses) = (self.blocks[id].home, self.blocks[id].uses);
-        let stream = &mut self.streams[home as usize];
-        let epoch = epoch.unwrap_or(stream.open);
-        stream.stamped += 1;
-        if stream.stamped >= self.config.epoch_frees {
-            self.due = Some(home);
-        }
+        let epoch = epoch.unwrap_or(self.streams[home as usize].open);
+        self.weigh(home, self.blocks[id].len);
         self.earn();
         self.blocks[id].epoch = epoch;
         if uses > 0 {
@@ -133,7 +138,7 @@ impl Core {
         let tail = self.blocks.split(id, len);
         let home = self.blocks[id].home as usize;
         self.blocks[tail].epoch = self.streams[home].open;
-        self.streams[home].stamped += 1;
+        self.weigh(home as StreamId, self.blocks[tail].len);
         if self.blocks[id].uses > 0 {
             let users = self.recorded.get(&id).cloned().unwrap_or_default();
             self.blocks[tail].uses = users.len() as u32;
@@ -147,15 +152,38 @@ impl Core {
         self.make_free(tail);
     }
 
-    /// Ends the wait of a block whose last use is over.
-    pub(crate) fn end_wait(&mut self, id: BlockId) {
+    /// Ends the wait of a block if all streams that used it are known to have passed its free, or
+    /// are behind `waiter` on the device; in the second case the block becomes the waiter's.
+    pub(crate) fn end_wait(&mut self, id: BlockId, waiter: Option<StreamId>) {
+        let Some(users) = self.waits.get(&id) else { return };
         let block = &self.blocks[id];
         debug_assert_eq!(block.state, State::Waiting);
-        let (home, len, requested, segment) = (block.home, block.len, block.requested, block.segment);
+        let passed = |stream: StreamId, epoch: u32| self.streams[stream as usize].passed(epoch);
+        let mut home = block.home;
+        let mut epoch = block.epoch;
+        if !users.iter().all(|&(user, due)| passed(user, due)) {
+            let Some(waiter) = waiter else { return };
+            let state = &self.streams[waiter as usize];
+            let open = |stream: StreamId, due: u32| {
+                stream == waiter || passed(stream, due) || state.is_behind(stream, due)
+            };
+            if !(open(home, epoch) && users.iter().all(|&(user, due)| open(user, due))) {
+                return;
+            }
+            // From here on the waiter's own epochs cover what the others did.
+            (home, epoch) = (waiter, state.open);
+            self.streams[waiter as usize].stamped += 1;
+        }
+        self.waits.remove(&id);
+        let block = &mut self.blocks[id];
+        let (before, len, requested, segment) = (block.home, block.len, block.requested, block.segment);
+        (block.home, block.epoch, block.requested, block.uses) = (home, epoch, 0, 0);
+        let address = block.addr;
         let small = self.segments[segment as usize].class.is_small();
         self.tally.wait_over(small, len, requested);
-        self.streams[home as usize].out -= 1;
-        self.blocks[id].requested = 0;
+        self.streams[before as usize].out -= 1;
+        let handle = self.streams[before as usize].handle;
+        self.note(Action::FreeCompleted, address, len, handle);
         self.stamp(id);
         self.make_free(id);
     }
@@ -228,7 +256,7 @@ impl Core {
     #[inline]
     fn find(&self, class: Class, len: u64, align: u64, home: StreamId, stream: StreamId) -> Option<BlockId> {
         let bins = self.streams[home as usize].bins[class.index()].as_ref()?;
-        let ordered = home == stream || !self.config.stream_order;
+        let ordered = home == stream;
         if class.is_classic() {
             let oversize = self.config.max_split_size.unwrap_or(u64::MAX);
             let slack = self.config.max_non_split_rounding.unwrap_or(self.config.large_segment_size);
@@ -238,7 +266,7 @@ impl Core {
                     if len < oversize { block.len < oversize } else { block.len < len.saturating_add(slack) };
                 fits_rule
                     && block.addr.next_multiple_of(align) + len <= block.end()
-                    && (ordered || self.is_quiescent(id))
+                    && (ordered || self.is_open_to(id, stream))
             });
         }
         if align <= UNIT_ALIGN && ordered {
@@ -246,7 +274,8 @@ impl Core {
         }
         bins.find(&self.blocks, len, |id| {
             let block = &self.blocks[id];
-            block.addr.next_multiple_of(align) + len <= block.end() && (ordered || self.is_quiescent(id))
+            block.addr.next_multiple_of(align) + len <= block.end()
+                && (ordered || self.is_open_to(id, stream))
         })
     }
 
@@ -272,6 +301,7 @@ impl Core {
         } else if self.is_quiescent(second) {
             (a.home, a.epoch)
         } else {
+            self.apart.push(second);
             return false;
         };
         if a.home != home {
@@ -302,7 +332,8 @@ impl Core {
         let block = &self.blocks[id];
         let segment = &mut self.segments[block.segment as usize];
         if !segment.class.is_classic() {
-            segment.stamp(block.addr, block.end(), self.limits.shift, block.home, block.epoch);
+            let open = self.streams[block.home as usize].open;
+            segment.stamp(block.addr, block.end(), self.limits.shift, block.home, block.epoch, open);
         }
     }
 
@@ -310,8 +341,9 @@ impl Core {
     fn bin(&mut self, id: BlockId) {
         let (home, class) = (self.blocks[id].home, self.class_of(id));
         self.blocks[id].indexed = true;
-        let bins = self.streams[home as usize].bins[class.index()].get_or_insert_default();
-        bins.insert(&mut self.blocks, id);
+        let state = &mut self.streams[home as usize];
+        state.free_bytes += self.blocks[id].len;
+        state.bins[class.index()].get_or_insert_default().insert(&mut self.blocks, id);
         if class.is_classic() {
             self.count_inactive(id, true);
         }
@@ -321,7 +353,9 @@ impl Core {
     fn unbin(&mut self, id: BlockId) {
         let (home, class) = (self.blocks[id].home, self.class_of(id));
         self.blocks[id].indexed = false;
-        if let Some(bins) = &mut self.streams[home as usize].bins[class.index()] {
+        let state = &mut self.streams[home as usize];
+        state.free_bytes -= self.blocks[id].len;
+        if let Some(bins) = &mut state.bins[class.index()] {
             bins.remove(&mut self.blocks, id);
         }
         if class.is_classic() {
@@ -348,29 +382,69 @@ impl Core {
 
     /// Lets a freed block wait for the streams it was recorded on.
     fn start_wait(&mut self, id: BlockId) {
-        let streams = self.recorded.remove(&id).unwrap_or_default();
-        debug_assert_eq!(streams.len() as u32, self.blocks[id].uses);
+        let users = self.recorded.remove(&id).unwrap_or_default();
         self.blocks[id].state = State::Waiting;
-        for user in streams {
+        let mut waits = SmallVec::new();
+        for user in users {
+            // Memory that waits serves nobody: closing this epoch matters more than others.
+            self.weigh(user, self.blocks[id].len.saturating_mul(4));
             let state = &mut self.streams[user as usize];
-            state.stamped += 1;
-            let epoch = state.open;
-            state.waiting.push_back((epoch, id));
-            if state.stamped >= self.config.epoch_frees {
-                self.due = Some(user);
-            }
+            state.waiting.push_back((state.open, id));
+            waits.push((user, state.open));
         }
-        self.interest = self.interest.max(self.config.epoch_frees * 4);
+        self.waits.insert(id, waits);
+        self.interest = self.interest.max(4);
     }
 
-    /// Earns the right to close an epoch early, once in a while.
+    /// Notes that bytes were stamped with the open epoch of a stream.
+    #[inline]
+    fn weigh(&mut self, id: StreamId, bytes: u64) {
+        let state = &mut self.streams[id as usize];
+        state.stamped += 1;
+        state.stamped_bytes += bytes;
+        if self.heaviest != id {
+            let weight = self.streams[id as usize].stamped_bytes;
+            if self.streams[self.heaviest as usize].stamped_bytes < weight {
+                self.heaviest = id;
+            }
+        }
+    }
+
+    /// Earns the right to record an event, once in a while.
     #[inline]
     fn earn(&mut self) {
+        /// More are not kept, so that a quiet time does not pay for a flood of events.
+        const MOST: i32 = 40;
+        /// These are left to requests in need.
+        const RESERVE: i32 = 16;
+        /// While nobody asks, one epoch in so many is closed.
+        const QUIET: u32 = 8;
         self.earned += 1;
-        self.interest = self.interest.saturating_sub(1);
-        if self.earned >= self.config.epoch_frees {
-            self.earned = 0;
-            self.tokens = (self.tokens + 1).min(16);
+        if self.earned < self.config.epoch_frees {
+            return;
+        }
+        self.earned = 0;
+        self.tokens = (self.tokens + 1).min(MOST);
+        if self.interest > 0 {
+            self.interest -= 1;
+            self.due = self.tokens > RESERVE;
+        } else {
+            // Nobody has asked for long, but whoever asks next should not find everything in doubt.
+            self.quiet += 1;
+            self.due = self.quiet.is_multiple_of(QUIET);
+        }
+    }
+
+    /// Merges free neighbours of different homes where one has become quiescent.
+    pub(crate) fn rejoin(&mut self) {
+        let apart = core::mem::take(&mut self.apart);
+        for id in apart {
+            if self.blocks.get(id).is_some_and(|block| block.state == State::Free && block.indexed) {
+                self.withdraw(id);
+                let freed = self.blocks[id].freed;
+                let whole = self.make_free(id);
+                self.blocks[whole].freed = self.blocks[whole].freed.max(freed);
+            }
         }
     }
 }

@@ -12,6 +12,8 @@
 //! After every step the free blocks are searched again. Steps from `Released` on are taken only when
 //! the device, or the limit, has no room.
 
+use hashbrown::HashSet;
+
 use super::Core;
 use super::block::State;
 use super::plan::{GiveBack, Remap, Request, Rung, Step};
@@ -25,6 +27,8 @@ enum Chunks {
     Found,
     /// Epochs should be closed before growing beyond the headroom.
     CloseFirst,
+    /// The stream should wait for others on the device before growing beyond the headroom.
+    JoinFirst(Vec<StreamId>),
     /// There are too few.
     Missing,
 }
@@ -47,7 +51,7 @@ impl Core {
                 }
                 Rung::Flushed => {
                     request.rung = Rung::Map;
-                    self.interest = self.interest.max(self.config.epoch_frees.saturating_mul(32));
+                    self.interest = self.interest.max(32);
                     continue;
                 }
                 _ => {}
@@ -87,6 +91,8 @@ impl Core {
                 state.has_open_work() && state.alive && !state.broken
             })
             .collect();
+        // Slow devices make this dear: what is not prompt is not given back.
+        self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
         (!ids.is_empty()).then(|| self.close(&ids))
     }
 
@@ -99,16 +105,17 @@ impl Core {
         Step::Record(ids.iter().map(close).collect())
     }
 
-    /// The stream whose epoch is due to be closed, if somebody may want to know soon.
+    /// Closes the epoch of the stream with most to gain when it is time, if somebody may want to know soon.
     pub(crate) fn due(&mut self) -> Option<Step> {
-        if self.interest == 0 {
+        if !core::mem::take(&mut self.due) {
             return None;
         }
-        let id = self.due.take()?;
+        let id = core::mem::take(&mut self.heaviest);
         let state = &self.streams[id as usize];
-        if state.stamped < self.config.epoch_frees || !state.alive || state.broken {
+        if !state.has_open_work() || !state.alive || state.broken {
             return None;
         }
+        self.tokens -= 1;
         Some(self.close(&[id]))
     }
 
@@ -119,7 +126,7 @@ impl Core {
         let mut remap = self.occupy(place, request);
         match self.chunks_for(request, &mut remap) {
             Chunks::Found => Some(Step::Remap(Box::new(remap))),
-            Chunks::CloseFirst | Chunks::Missing => {
+            Chunks::CloseFirst | Chunks::JoinFirst(_) | Chunks::Missing => {
                 self.abandon(remap);
                 None
             }
@@ -164,9 +171,56 @@ impl Core {
                 request.polled = false;
                 return self.close_all();
             }
+            Chunks::JoinFirst(others) => {
+                self.abandon(remap);
+                request.joined = true;
+                return Some(self.join(request, &others));
+            }
             Chunks::Missing => self.abandon(remap),
         }
         None
+    }
+
+    /// The streams that hold memory back which the request could use if its stream waited for them on
+    /// the device: what they freed and what waits for them. None unless that is worth an event.
+    fn worth_joining(&self, request: &Request, pressed: bool) -> Vec<StreamId> {
+        let stream = request.stream;
+        let mut gain = 0;
+        let mut others: HashSet<StreamId> = HashSet::new();
+        for (id, users) in &self.waits {
+            gain += self.blocks[*id].len;
+            others.insert(self.blocks[*id].home);
+            others.extend(users.iter().map(|&(user, _)| user));
+        }
+        for (id, state) in self.streams.iter().enumerate() {
+            let id = id as StreamId;
+            let closed = state.open - 1;
+            let open_already = state.passed(closed) || self.streams[stream as usize].is_behind(id, closed);
+            let closed_off = if open_already { state.stamped_bytes } else { u64::MAX };
+            let gained = state.free_bytes.min(closed_off);
+            if id != stream && gained > 0 {
+                gain += gained;
+                others.insert(id);
+            }
+        }
+        // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
+        // noticed on this device; below, growing is cheaper (measured on T8, see the design).
+        let share = (self.held() / 32).max(self.limits.total / 112);
+        if gain < request.len.min(share) || (!pressed && gain < share) {
+            return Vec::new();
+        }
+        let able = |&id: &StreamId| {
+            let state = &self.streams[id as usize];
+            id != stream && state.alive && !state.broken
+        };
+        others.into_iter().filter(able).collect()
+    }
+
+    /// Lets the request's stream wait for others on the device.
+    fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
+        self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
+        let Step::Record(list) = self.close(others) else { unreachable!() };
+        Step::Join(request.stream, request.handle, list)
     }
 
     /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
@@ -186,11 +240,17 @@ impl Core {
         let pressed = hard < left;
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
         left -= moves;
-        if left > 0 && !request.closed && (pressed || self.tokens > 0) && self.can_close() {
-            if !pressed {
-                self.tokens -= 1;
+        if left > 0 && !request.closed && self.can_close() {
+            self.slow = self.slow.saturating_sub(1);
+            if pressed || (self.tokens > 0 && self.slow == 0) {
+                return Chunks::CloseFirst;
             }
-            return Chunks::CloseFirst;
+        }
+        if left > 0 && !request.joined && (pressed || self.tokens > 0) {
+            let others = self.worth_joining(request, pressed);
+            if !others.is_empty() {
+                return Chunks::JoinFirst(others);
+            }
         }
         let extra = left.min(hard - grow);
         grow += extra;

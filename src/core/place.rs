@@ -78,6 +78,10 @@ impl Core {
             } else {
                 if self.blocks[id].home == request.stream {
                     epoch = epoch.max(self.blocks[id].epoch);
+                } else if !self.is_quiescent(id) {
+                    // The stream waits on the device for the other: its own epochs cover that.
+                    epoch = self.streams[request.stream as usize].open;
+                    self.streams[request.stream as usize].stamped += 1;
                 }
                 self.carve(id, addr.max(place.start), last.min(end) - addr.max(place.start))
             };
@@ -231,8 +235,7 @@ impl Core {
     /// Whether a block is free and may be used by the stream without waiting.
     fn is_usable(&self, id: BlockId, stream: StreamId) -> bool {
         let block = &self.blocks[id];
-        block.state == State::Free
-            && (block.home == stream || !self.config.stream_order || self.is_quiescent(id))
+        block.state == State::Free && self.is_open_to(id, stream)
     }
 
     /// Cuts `from..to`, at granule borders, out of a hole; what is left stays holes.
@@ -299,15 +302,15 @@ impl Core {
 
     /// The bytes of address space to ask for when a class has no room: the wish and the least.
     pub(crate) fn reservation_for(&self, class: Class, len: u64, align: u64) -> (u64, u64) {
-        /// What is reserved for requests of the two smaller classes at a time, bytes.
-        const SMALLER: u64 = 8 << 30;
+        /// What is reserved for small requests at a time, bytes.
+        const SMALL: u64 = 8 << 30;
         let least = (len + align.max(self.limits.granule)).next_multiple_of(self.limits.granule);
         let wish = if self.config.reservation > 0 {
             self.config.reservation
         } else if class == Class::LARGE {
             self.limits.total.next_multiple_of(1 << 30).clamp(1 << 30, 128 << 30)
         } else {
-            SMALLER.min(self.limits.total.next_multiple_of(1 << 30)).max(1 << 30)
+            SMALL.min(self.limits.total.next_multiple_of(1 << 30)).max(1 << 30)
         };
         (wish.next_multiple_of(self.limits.granule).max(least), least)
     }

@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub(crate) polled: bool,
     /// Whether all open epochs were closed for this request.
     pub(crate) closed: bool,
+    /// Whether the request's stream was made to wait for others on the device.
+    pub(crate) joined: bool,
     /// The driver had no physical memory left.
     pub(crate) device_full: bool,
     /// No chunk may be moved: the driver refused to unmap one.
@@ -113,6 +115,8 @@ pub(crate) enum Step {
     Record(Vec<(StreamId, Stream, u32, Option<Event>)>),
     /// Reserve address space for a class: the wish and the least that helps, bytes.
     Reserve(Class, u64, u64),
+    /// Let a stream wait, on the device, for others: each gets an event that closes an epoch.
+    Join(StreamId, Stream, Vec<(StreamId, Stream, u32, Option<Event>)>),
     /// Put chunks behind a range.
     Remap(Box<Remap>),
     /// Take a classic segment.
@@ -186,13 +190,26 @@ pub(crate) enum Phase {
     Map,
 }
 
+/// What came of recording an event on a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Recorded {
+    /// The event closes the epoch.
+    Done(Event),
+    /// The stream is being captured and must not be touched.
+    Captured(Option<Event>),
+    /// The driver refused.
+    Refused(Option<Event>),
+}
+
 /// What came of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// For [`Step::Query`]: the epochs that are over, each with its event; and the first refusal.
     Queried(Vec<(StreamId, Event, u32)>, Option<DriverError>),
-    /// For [`Step::Record`]: the event that was recorded, or the one that could not be.
-    Recorded(Vec<(StreamId, u32, Result<Event, Option<Event>>)>),
+    /// For [`Step::Record`].
+    Recorded(Vec<(StreamId, u32, Recorded)>),
+    /// For [`Step::Join`]: the stream that waits; and of each other one, whether it is waited for.
+    Joined(StreamId, Vec<(StreamId, u32, Recorded, bool)>),
     /// For [`Step::Reserve`]: address and bytes.
     Reserved(Class, Result<(u64, u64), DriverError>),
     /// For [`Step::Remap`].
@@ -231,6 +248,7 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
                 .map(|(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls)));
             Outcome::Recorded(recorded.collect())
         }
+        Step::Join(waiter, handle, others) => join(caller, waiter, handle, others, calls),
         Step::Reserve(class, wish, least) => Outcome::Reserved(class, reserve(caller, wish, least, calls)),
         Step::Remap(remap) => {
             let remapped = remap_chunks(caller, &remap, calls);
@@ -276,19 +294,42 @@ fn query(
     Outcome::Queried(over, failure)
 }
 
-fn record(
-    caller: Caller<'_>,
-    handle: Stream,
-    event: Option<Event>,
-    calls: &mut DriverCalls,
-) -> Result<Event, Option<Event>> {
-    let event = match event {
-        Some(event) => event,
-        None => caller.driver.create_event(caller.device).map_err(|_| None)?,
+fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut DriverCalls) -> Recorded {
+    let Caller { driver, device, .. } = caller;
+    if driver.is_capturing(device, handle).unwrap_or(false) {
+        return Recorded::Captured(event);
+    }
+    let event = match event.map_or_else(|| driver.create_event(device), Ok) {
+        Ok(event) => event,
+        // The events of the device are used up: the epoch is closed by a later one.
+        Err(_) => return Recorded::Captured(None),
     };
     calls.record_event += 1;
-    caller.driver.record_event(caller.device, event, handle).map_err(|_| Some(event))?;
-    Ok(event)
+    match driver.record_event(device, event, handle) {
+        Ok(()) => Recorded::Done(event),
+        Err(_) => Recorded::Refused(Some(event)),
+    }
+}
+
+fn join(
+    caller: Caller<'_>,
+    waiter: StreamId,
+    handle: Stream,
+    others: Vec<(StreamId, Stream, u32, Option<Event>)>,
+    calls: &mut DriverCalls,
+) -> Outcome {
+    let Caller { driver, device, .. } = caller;
+    let captured = driver.is_capturing(device, handle).unwrap_or(false);
+    let joined = others.into_iter().map(|(id, other, epoch, event)| {
+        if captured {
+            return (id, epoch, Recorded::Captured(event), false);
+        }
+        let recorded = record(caller, other, event, calls);
+        let Recorded::Done(event) = recorded else { return (id, epoch, recorded, false) };
+        calls.stream_wait += 1;
+        (id, epoch, recorded, driver.stream_wait_event(device, handle, event).is_ok())
+    });
+    Outcome::Joined(waiter, joined.collect())
 }
 
 /// Reserves as much of the wish as the driver grants, halving it down to the least that helps.

@@ -7,40 +7,31 @@
 use super::block::BlockId;
 use crate::driver::PhysicalHandle;
 
-/// Size classes of segments: three of reserved ones, then small and large classic ones.
-pub(crate) const CLASSES: usize = 5;
+/// Size classes of segments: small and large reserved ones, then small and large classic ones.
+pub(crate) const CLASSES: usize = 4;
 
-/// Requests of at most this size are small.
+/// Requests of at most this size are small. They are kept apart, so that a small block does not pin a
+/// chunk among large ones.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
-/// Requests of at most this size, and not small, are of the middle class.
-pub(crate) const MIDDLE_LIMIT: u64 = 32 << 20;
 
 /// A size class: which segments a request is placed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Class(pub(crate) u8);
+pub(crate) struct Class(u8);
 
 impl Class {
     /// Reserved segments for requests up to 1 MiB.
     pub(crate) const SMALL: Self = Self(0);
-    /// Reserved segments for requests up to 32 MiB.
-    pub(crate) const MIDDLE: Self = Self(1);
     /// Reserved segments for the rest.
-    pub(crate) const LARGE: Self = Self(2);
+    pub(crate) const LARGE: Self = Self(1);
     /// Classic segments for requests up to 1 MiB.
-    pub(crate) const CLASSIC_SMALL: Self = Self(3);
+    pub(crate) const CLASSIC_SMALL: Self = Self(2);
     /// Classic segments for the rest.
-    pub(crate) const CLASSIC_LARGE: Self = Self(4);
+    pub(crate) const CLASSIC_LARGE: Self = Self(3);
 
     /// The class of a request of `bytes` (without the pad).
     #[inline]
     pub(crate) fn of(bytes: u64) -> Self {
-        if bytes <= SMALL_LIMIT {
-            Self::SMALL
-        } else if bytes <= MIDDLE_LIMIT {
-            Self::MIDDLE
-        } else {
-            Self::LARGE
-        }
+        if bytes <= SMALL_LIMIT { Self::SMALL } else { Self::LARGE }
     }
 
     /// The classic class that serves the same requests.
@@ -58,7 +49,7 @@ impl Class {
     /// Whether its segments are single driver blocks.
     #[inline]
     pub(crate) fn is_classic(self) -> bool {
-        self.0 >= 3
+        self.0 >= Self::CLASSIC_SMALL.0
     }
 
     /// The class as an index.
@@ -133,14 +124,18 @@ impl Segment {
         &mut self.chunks[index]
     }
 
-    /// Stamps every chunk that `addr..end` touches with a free by `stream` in `epoch`.
+    /// Stamps every chunk that `addr..end` touches with a free by `stream` in `epoch`, which may be
+    /// earlier than its `open` epoch when the block rested in the front.
+    ///
+    /// A chunk has room for one stamp. Within one stream the later epoch covers the earlier one; a stamp
+    /// of another stream hides what this stream may have done before, so then the open epoch is noted.
     #[inline]
-    pub(crate) fn stamp(&mut self, addr: u64, end: u64, shift: u32, stream: u32, epoch: u32) {
+    pub(crate) fn stamp(&mut self, addr: u64, end: u64, shift: u32, stream: u32, epoch: u32, open: u32) {
         let first = ((addr - self.base) >> shift) as usize;
         let last = ((end - 1 - self.base) >> shift) as usize;
         for chunk in &mut self.chunks[first..=last] {
+            chunk.epoch = if chunk.stream == stream { chunk.epoch.max(epoch) } else { open };
             chunk.stream = stream;
-            chunk.epoch = epoch;
         }
     }
 }

@@ -14,6 +14,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::bins::Bins;
 use super::block::BlockId;
 use super::segment::CLASSES;
@@ -39,12 +41,18 @@ pub(crate) struct StreamState {
     pub(crate) completed: u32,
     /// Frees and recorded uses stamped with the open epoch.
     pub(crate) stamped: u32,
+    /// Bytes of the blocks behind `stamped`.
+    pub(crate) stamped_bytes: u64,
     /// Recorded events not yet seen complete, oldest first, and the epoch each closes.
     pub(crate) closing: VecDeque<(Event, u32)>,
     /// Freed blocks of other homes that this stream used, by the epoch it must pass.
     pub(crate) waiting: VecDeque<(u32, BlockId)>,
     /// Live and waiting blocks whose home this is.
     pub(crate) out: u32,
+    /// Bytes of the free blocks of this home.
+    pub(crate) free_bytes: u64,
+    /// Streams that this one waits for on the device, and the epoch of theirs it is ordered behind.
+    pub(crate) behind: SmallVec<[(StreamId, u32); 2]>,
     /// Free blocks of this home by size class.
     pub(crate) bins: [Option<Box<Bins>>; CLASSES],
 }
@@ -60,9 +68,12 @@ impl StreamState {
             open: 1,
             completed: 0,
             stamped: 0,
+            stamped_bytes: 0,
             closing: VecDeque::new(),
             waiting: VecDeque::new(),
             out: 0,
+            free_bytes: 0,
+            behind: SmallVec::new(),
             bins: [const { None }; CLASSES],
         }
     }
@@ -71,6 +82,19 @@ impl StreamState {
     #[inline]
     pub(crate) fn passed(&self, epoch: u32) -> bool {
         epoch <= self.completed
+    }
+
+    /// Whether the stream's next work comes after everything `other` did up to `epoch`.
+    pub(crate) fn is_behind(&self, other: StreamId, epoch: u32) -> bool {
+        self.behind.iter().any(|&(id, until)| id == other && epoch <= until)
+    }
+
+    /// Notes that the stream waits, on the device, for `other` up to `epoch`.
+    pub(crate) fn set_behind(&mut self, other: StreamId, epoch: u32) {
+        match self.behind.iter_mut().find(|(id, _)| *id == other) {
+            Some((_, until)) => *until = epoch.max(*until),
+            None => self.behind.push((other, epoch)),
+        }
     }
 
     /// Whether frees are stamped with an epoch that no event closes yet.
@@ -83,6 +107,7 @@ impl StreamState {
         let closing = self.open;
         self.open += 1;
         self.stamped = 0;
+        self.stamped_bytes = 0;
         closing
     }
 

@@ -176,7 +176,7 @@ impl AddressMap {
     /// are then found by the core alone.
     pub(crate) fn cover(&self, device: DeviceId, base: u64, len: u64, small: bool) -> Option<u32> {
         let unit = 1u64 << TOP_SHIFT;
-        if base % unit != 0 || len < unit || (base + len) >> ADDRESS_BITS != 0 {
+        if !base.is_multiple_of(unit) || len < unit || (base + len) >> ADDRESS_BITS != 0 {
             return None;
         }
         let mut spare = self.spare.lock();
