@@ -109,6 +109,8 @@ pub(crate) struct Core {
     pub(crate) tokens: i32,
     /// Frees since the last token was earned.
     pub(crate) earned: u32,
+    /// Frees that tokens were earned for.
+    pub(crate) paid: u64,
     /// Tokens to be earned until nobody is thought to need epochs any more.
     pub(crate) interest: u32,
     /// Tokens earned while nobody was.
@@ -164,6 +166,7 @@ impl Core {
             limit,
             tokens: 16,
             earned: 0,
+            paid: 0,
             interest: 0,
             quiet: 0,
             frees: 0,

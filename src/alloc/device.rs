@@ -151,12 +151,40 @@ impl Device {
         self.front.drain(map, |rested| core.take_back(rested.block, Some(rested.epoch)));
     }
 
-    /// Notes how much is live, all counts together, for the headroom.
-    pub(super) fn note_live(&self, core: &mut Core, more: u64) {
+    /// Brings the large blocks back that rest in the shard of a stream's place. Under the core's lock.
+    #[inline]
+    pub(super) fn drain_queue(&self, core: &mut Core, map: &AddressMap, place: u16) {
+        self.front.drain_queue(place, map, |rested| core.take_back(rested.block, Some(rested.epoch)));
+    }
+
+    /// The core's number of the stream of a request that the front could not serve. Streams are made
+    /// known to both on their first request.
+    #[inline]
+    pub(super) fn enter(&self, core: &mut Core, map: &AddressMap, stream: Stream, bytes: u64) -> u32 {
+        let (place, id) = match self.front.core_id(stream) {
+            Some((place, id)) => (Some(place), id),
+            None => {
+                let id = core.stream_id(stream);
+                let epoch = core.streams[id as usize].open;
+                core.streams[id as usize].slot = self.front.admit(stream, id, epoch);
+                (core.streams[id as usize].slot, id)
+            }
+        };
+        if let Some(place) = place
+            && !Class::of(bytes).is_small()
+        {
+            self.drain_queue(core, map, place);
+        }
+        id
+    }
+
+    /// Notes how much is live and how much was freed, all counts together.
+    pub(super) fn note_flow(&self, core: &mut Core, more: u64) {
         let mut flow = self.front.flow();
         flow.add(&core.tally.flow);
         let live: i64 = flow.balance()[REQUESTED].iter().sum();
         core.high_water = core.high_water.max(live.max(0) as u64 + more);
+        core.earn_for_all(flow.down[tally::COUNT].iter().sum::<i64>() as u64);
     }
 
     /// Forms the true sums, raises the peaks, and deals the room below them out.

@@ -7,6 +7,7 @@ use crate::core::segment::Class;
 use crate::core::{Core, UNIT};
 use crate::driver::{DriverResult, MemoryInfo, Stream};
 use crate::error::{Error, Result};
+use crate::front::map::NO_SLOT;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
 
@@ -20,11 +21,7 @@ impl Caller<'_> {
             let reason = "size or alignment is more than any device has; ask for less";
             return Err(Error::Size { requested: bytes, reason });
         };
-        let id = core.stream_id(stream);
-        if core.streams[id as usize].slot.is_none() {
-            let epoch = core.streams[id as usize].open;
-            core.streams[id as usize].slot = self.device.front.admit(stream, epoch);
-        }
+        let id = self.device.enter(&mut core, self.map, stream, bytes);
         let mut request = Request::new(bytes, len, align, Class::of(bytes), id, stream);
         let result = self.serve(core, &mut request);
         match result {
@@ -47,7 +44,7 @@ impl Caller<'_> {
             match core.advance(request) {
                 Step::Ready(id) => return Ok((core, id)),
                 Step::Flush => {
-                    self.device.note_live(&mut core, request.requested);
+                    self.device.note_flow(&mut core, request.requested);
                     self.device.drain(&mut core, self.map);
                 }
                 Step::Fail(error) => {
@@ -83,7 +80,12 @@ impl Caller<'_> {
     /// Frees the live block that begins at `address`.
     pub(super) fn deallocate(&self, address: u64) -> Result<()> {
         let mut core = self.device.core.lock();
-        let requested = self.map.find(address).map(|(_, entry)| entry.head().requested());
+        let head = self.map.find(address).map(|(_, entry)| entry.head());
+        let requested = head.map(|head| head.requested());
+        if let Some(place) = head.map(|head| head.slot()).filter(|&place| place != NO_SLOT) {
+            // Blocks freed before this one come first.
+            self.device.drain_queue(&mut core, self.map, place);
+        }
         let id = self.device.unpublish(&mut core, self.map, address)?;
         core.free(id, requested);
         let mut log = core.take_log();
@@ -234,8 +236,9 @@ impl Core {
     }
 
     /// The events to tell the hook once the lock is free.
+    #[inline]
     pub(crate) fn take_log(&mut self) -> Vec<MemoryEvent> {
-        core::mem::take(&mut self.log)
+        if self.logging { core::mem::take(&mut self.log) } else { Vec::new() }
     }
 }
 

@@ -410,21 +410,20 @@ impl Core {
         }
     }
 
-    /// Earns the right to record an event, once in a while.
+    /// Counts a free towards the next event, and decides whether it is time for one.
     #[inline]
     fn earn(&mut self) {
-        /// More are not kept, so that a quiet time does not pay for a flood of events.
-        const MOST: i32 = 40;
         /// These are left to requests in need.
         const RESERVE: i32 = 16;
         /// While nobody asks, one epoch in so many is closed.
         const QUIET: u32 = 8;
         self.earned += 1;
+        self.paid += 1;
         if self.earned < self.config.epoch_frees {
             return;
         }
         self.earned = 0;
-        self.tokens = (self.tokens + 1).min(MOST);
+        self.tokens = (self.tokens + 1).min(MOST_TOKENS);
         if self.interest > 0 {
             self.interest -= 1;
             self.due = self.tokens > RESERVE;
@@ -433,6 +432,15 @@ impl Core {
             self.quiet += 1;
             self.due = self.quiet.is_multiple_of(QUIET);
         }
+    }
+
+    /// Earns for the frees that the front kept to itself; `frees` are those of all parties so far.
+    pub(crate) fn earn_for_all(&mut self, frees: u64) {
+        let period = u64::from(self.config.epoch_frees);
+        let more = frees.saturating_sub(self.paid) / period;
+        self.paid += more * period;
+        let more = i32::try_from(more).unwrap_or(MOST_TOKENS);
+        self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
     }
 
     /// Merges free neighbours of different homes where one has become quiescent.
@@ -448,6 +456,9 @@ impl Core {
         }
     }
 }
+
+/// More tokens are not kept, so that a quiet time does not pay for a flood of events.
+const MOST_TOKENS: i32 = 40;
 
 /// Alignment every block has anyway.
 const UNIT_ALIGN: u64 = super::UNIT;

@@ -1,13 +1,20 @@
 //! Shards: where freed blocks wait for the next request of the same size on the same stream.
 //!
-//! Streams are spread over the shards of their device. A shard has sets of four slots; the size and
-//! the stream choose the set. Its counts of allocations and frees are its own, so that two threads
-//! on two streams share no cache line.
+//! ```text
+//! small blocks   64 sets of 4 slots; size and stream choose the set; they rest until they are wanted
+//! large blocks   one queue of 16 slots in the order they were freed; the core takes the whole queue
+//!                back before it next serves this shard, so that it places large blocks as if each
+//!                free had reached it at once
+//! ```
+//!
+//! Streams are spread over the shards of their device. A shard's counts of allocations and frees are
+//! its own, so that two threads on two streams share no cache line.
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::map::{AddressMap, Entry, Head, Mark, NO_SLOT};
 use crate::core::block::BlockId;
+use crate::core::stream::StreamId;
 use crate::core::tally::{Columns, Flow, Split};
 use crate::driver::Stream;
 use crate::sync::{Flag, FlagGuard};
@@ -18,6 +25,10 @@ pub(crate) const SHARDS: usize = 32;
 const SETS: usize = 64;
 /// Slots of a set.
 const WAYS: usize = 4;
+/// Slots for small blocks; those of the queue follow.
+const SMALL: usize = SETS * WAYS;
+/// Slots of the queue of large blocks.
+const QUEUE: usize = 16;
 /// Places for streams; those beyond go to the core each time.
 const STREAMS: usize = 4096;
 /// Places looked at for a stream.
@@ -42,6 +53,8 @@ struct Slot {
 struct StreamPlace {
     /// The raw handle plus one; zero when the place was never used.
     handle: AtomicU64,
+    /// The number the core knows it by.
+    id: AtomicU32,
     /// The stream's open epoch; changed only under the flag of its shard.
     epoch: AtomicU32,
 }
@@ -51,8 +64,10 @@ struct StreamPlace {
 #[repr(align(128))]
 struct Shard {
     flag: Flag,
-    /// Blocks in the slots.
+    /// Small blocks in the sets.
     held: AtomicU32,
+    /// Large blocks in the queue; they are in its first slots, oldest first.
+    queued: AtomicU32,
     up: [[AtomicI64; 2]; 3],
     down: [[AtomicI64; 2]; 3],
     ceilings: [[AtomicI64; 3]; 3],
@@ -64,10 +79,11 @@ impl Default for Shard {
         Self {
             flag: Flag::default(),
             held: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
             up: Default::default(),
             down: Default::default(),
             ceilings: Default::default(),
-            slots: (0..SETS * WAYS).map(|_| Slot::default()).collect(),
+            slots: (0..SMALL + QUEUE).map(|_| Slot::default()).collect(),
         }
     }
 }
@@ -136,16 +152,21 @@ impl Front {
     ) -> Option<u64> {
         let place = self.place_of(stream)?;
         let shard = self.shard(place);
-        let _guard = shard.flag.try_lock()?;
         let key = key_of(len, place, small);
-        let set = set_of(key);
-        let slot = shard.slots[set..set + WAYS].iter().find(|slot| slot.key.load(Relaxed) == key)?;
+        // A look without the flag spares it when there is nothing; what is seen is looked at again.
+        shard.find(key, small)?;
+        let _guard = shard.flag.try_lock()?;
+        let at = shard.find(key, small)?;
         if !shard.charge(small, len, requested) {
             return None;
         }
-        let address = slot.address.load(Relaxed);
-        slot.key.store(0, Relaxed);
-        shard.held.store(shard.held.load(Relaxed) - 1, Relaxed);
+        let address = shard.slots[at].address.load(Relaxed);
+        if small {
+            shard.slots[at].key.store(0, Relaxed);
+            shard.held.store(shard.held.load(Relaxed) - 1, Relaxed);
+        } else {
+            shard.unqueue(at);
+        }
         let (_, entry) = map.find(address)?;
         entry.set_head(Head::new(requested, place, address, Mark::Live));
         Some(address)
@@ -159,23 +180,33 @@ impl Front {
             return Freed::ByCore;
         }
         let shard = self.shard(place);
-        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
-        let head = entry.head();
-        if head.mark() != Mark::Live || head.slot() != place {
-            return Freed::ByCore;
-        }
         let (len, _) = entry.body();
         let key = key_of(len, place, small);
-        let set = set_of(key);
-        let vacant = shard.slots[set..set + WAYS].iter().find(|slot| slot.key.load(Relaxed) == 0);
-        let Some(slot) = vacant else { return Freed::ByCore };
+        if shard.vacant(key, small).is_none() {
+            return Freed::ByCore;
+        }
+        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
+        let head = entry.head();
+        if head.mark() != Mark::Live || head.slot() != place || entry.body().0 != len {
+            return Freed::ByCore;
+        }
+        let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
+        let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
         slot.epoch.store(self.streams[place as usize].epoch.load(Relaxed), Relaxed);
-        shard.held.store(shard.held.load(Relaxed) + 1, Relaxed);
+        let count = if small { &shard.held } else { &shard.queued };
+        count.store(count.load(Relaxed) + 1, Relaxed);
         entry.set_head(Head::new(head.requested(), place, address, Mark::Cached));
         shard.refund(small, len, head.requested());
         Freed::Done
+    }
+
+    /// The number the core knows a stream by, if the front knows the stream.
+    #[inline]
+    pub(crate) fn core_id(&self, stream: Stream) -> Option<(u16, StreamId)> {
+        let place = self.place_of(stream)?;
+        Some((place, self.streams[place as usize].id.load(Relaxed)))
     }
 
     /// Takes the flag that guards the entries of blocks of this stream's place.
@@ -186,25 +217,32 @@ impl Front {
     /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
     pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
         for shard in &self.shards {
-            if shard.held.load(Relaxed) == 0 {
+            if shard.held.load(Relaxed) == 0 && shard.queued.load(Relaxed) == 0 {
                 continue;
             }
             let _guard = shard.flag.lock();
-            for slot in shard.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0) {
-                slot.key.store(0, Relaxed);
-                let address = slot.address.load(Relaxed);
-                if let Some((_, entry)) = map.find(address) {
-                    let (_, block) = entry.body();
-                    entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
-                    each(Rested { block, epoch: slot.epoch.load(Relaxed) });
-                }
-            }
+            shard.drain(map, 0..SMALL, &mut each);
             shard.held.store(0, Relaxed);
+            shard.drain(map, SMALL..SMALL + QUEUE, &mut each);
+            shard.queued.store(0, Relaxed);
         }
     }
 
+    /// Takes the queue of one shard out. Called under the device's lock.
+    #[inline]
+    pub(crate) fn drain_queue(&self, place: u16, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        let shard = self.shard(place);
+        if shard.queued.load(Relaxed) == 0 {
+            return;
+        }
+        let _guard = shard.flag.lock();
+        let queued = shard.queued.load(Relaxed) as usize;
+        shard.drain(map, SMALL..SMALL + queued, &mut each);
+        shard.queued.store(0, Relaxed);
+    }
+
     /// The place of a stream, made if there is room. Called under the device's lock.
-    pub(crate) fn admit(&self, stream: Stream, epoch: u32) -> Option<u16> {
+    pub(crate) fn admit(&self, stream: Stream, id: StreamId, epoch: u32) -> Option<u16> {
         if let Some(place) = self.place_of(stream) {
             return Some(place);
         }
@@ -219,6 +257,7 @@ impl Front {
         }
         let _guard = self.shard(free as u16).flag.lock();
         self.streams[free].epoch.store(epoch, Relaxed);
+        self.streams[free].id.store(id, Relaxed);
         self.streams[free].handle.store(name, core::sync::atomic::Ordering::Release);
         Some(free as u16)
     }
@@ -315,6 +354,55 @@ fn start_of(stream: Stream) -> usize {
 }
 
 impl Shard {
+    /// The slot that holds a block of this key: of a set, or the latest in the queue.
+    #[inline]
+    fn find(&self, key: u64, small: bool) -> Option<usize> {
+        if small {
+            let set = set_of(key);
+            return (set..set + WAYS).find(|&at| self.slots[at].key.load(Relaxed) == key);
+        }
+        let queued = self.queued.load(Relaxed) as usize;
+        (SMALL..SMALL + queued.min(QUEUE)).rev().find(|&at| self.slots[at].key.load(Relaxed) == key)
+    }
+
+    /// A slot that is empty: of the key's set, or the next of the queue.
+    #[inline]
+    fn vacant(&self, key: u64, small: bool) -> Option<usize> {
+        if small {
+            let set = set_of(key);
+            return (set..set + WAYS).find(|&at| self.slots[at].key.load(Relaxed) == 0);
+        }
+        let queued = self.queued.load(Relaxed) as usize;
+        (queued < QUEUE).then_some(SMALL + queued)
+    }
+
+    /// Takes a slot out of the queue; the later ones move up.
+    fn unqueue(&self, at: usize) {
+        let queued = self.queued.load(Relaxed) as usize;
+        let last = SMALL + queued - 1;
+        for at in at..last {
+            let (to, from) = (&self.slots[at], &self.slots[at + 1]);
+            to.key.store(from.key.load(Relaxed), Relaxed);
+            to.address.store(from.address.load(Relaxed), Relaxed);
+            to.epoch.store(from.epoch.load(Relaxed), Relaxed);
+        }
+        self.slots[last].key.store(0, Relaxed);
+        self.queued.store(queued as u32 - 1, Relaxed);
+    }
+
+    /// Empties slots; their blocks leave the address map.
+    fn drain(&self, map: &AddressMap, slots: core::ops::Range<usize>, each: &mut impl FnMut(Rested)) {
+        for slot in self.slots[slots].iter().filter(|slot| slot.key.load(Relaxed) != 0) {
+            slot.key.store(0, Relaxed);
+            let address = slot.address.load(Relaxed);
+            if let Some((_, entry)) = map.find(address) {
+                let (_, block) = entry.body();
+                entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
+                each(Rested { block, epoch: slot.epoch.load(Relaxed) });
+            }
+        }
+    }
+
     /// Counts a block handed out, unless that would pass a ceiling.
     #[inline]
     fn charge(&self, small: bool, bytes: u64, requested: u64) -> bool {
