@@ -138,6 +138,7 @@ impl DeviceAllocator {
             && align & align.wrapping_sub(1) == 0
             && let Some(address) = state.take_resting(&self.map, bytes, stream)
         {
+            self.watch(state);
             return Ok(DevicePtr(address));
         }
         self.allocate_slowly(device, bytes, align, stream)
@@ -158,6 +159,7 @@ impl DeviceAllocator {
             && let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
             && state.rest(&self.map, entry, ptr.0)
         {
+            self.watch(state);
             return Ok(());
         }
         self.deallocate_slowly(ptr)
@@ -410,8 +412,18 @@ impl DeviceAllocator {
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }
-        let address = self.caller(state).allocate(bytes, align.max(crate::core::UNIT), stream)?;
+        let least = if bytes >= LARGE { self.config.base_addr_aligned } else { 0 };
+        let align = align.max(crate::core::UNIT).max(least);
+        let address = self.caller(state).allocate(bytes, align, stream)?;
         Ok(DevicePtr(address))
+    }
+
+    /// Checks the heap after a call that the front served, if that is wanted.
+    #[inline]
+    fn watch(&self, device: &Device) {
+        if cfg!(debug_assertions) && self.config.check_level >= 3 {
+            self.caller(device).watch(&mut device.core.lock(), 3);
+        }
     }
 
     fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
@@ -431,6 +443,9 @@ impl Drop for DeviceAllocator {
         }
     }
 }
+
+/// Blocks of at least this size follow `base_addr_aligned_kb`.
+const LARGE: u64 = 2 << 20;
 
 fn misaligned(align: u64) -> Error {
     Error::Argument { name: "align", value: align.to_string(), expected: "a power of two" }

@@ -34,6 +34,8 @@ pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -133,6 +135,18 @@ pub(crate) struct Core {
     pub(crate) access: bool,
     /// Whether new segments can be reservations.
     pub(crate) reservable: bool,
+    /// Whether it is time to look for memory past its decay time.
+    pub(crate) decay_due: bool,
+    /// How many blocks had become free at which time (nanoseconds), oldest first.
+    pub(crate) clock: VecDeque<(u64, u64)>,
+    /// Blocks that became free up to this number are past their decay time.
+    pub(crate) old: u64,
+    /// Dead streams whose numbers may be given to new ones.
+    pub(crate) dead: Vec<StreamId>,
+    /// Places in the front that no block refers to any more.
+    pub(crate) vacated: Vec<u16>,
+    /// Calls since the heap checker was switched on.
+    pub(crate) watched: u64,
     /// Whether events are kept for the hook.
     pub(crate) logging: bool,
     /// Events for the hook.
@@ -178,6 +192,12 @@ impl Core {
             dropped: Vec::new(),
             access,
             reservable: true,
+            decay_due: false,
+            clock: VecDeque::new(),
+            old: 0,
+            dead: Vec::new(),
+            vacated: Vec::new(),
+            watched: 0,
             logging: false,
             log: Vec::new(),
             busy: 0,
@@ -191,16 +211,14 @@ impl Core {
         if let Some(&id) = self.stream_ids.get(&stream) {
             return id;
         }
-        let reusable = (1..self.streams.len()).find(|&id| {
-            let state = &self.streams[id];
-            !state.alive && state.is_unused() && state.slot.is_none()
-        });
-        let id = reusable.unwrap_or(self.streams.len());
+        let reusable = self.dead.iter().position(|&id| self.streams[id as usize].is_unused());
+        let id = reusable.map_or(self.streams.len(), |at| self.dead.swap_remove(at) as usize);
         let mut state = StreamState::new(stream);
         if id < self.streams.len() {
             // Chunks may still carry stamps of the old stream: epochs go on from there.
             state.open = self.streams[id].open;
             state.completed = state.open - 1;
+            self.vacated.extend(self.streams[id].slot);
             self.streams[id] = state;
         } else {
             self.streams.push(state);

@@ -29,7 +29,7 @@ fn nothing_said_is_the_default() {
     let config = Config::parse("").unwrap();
     assert_eq!(config, Config::default());
     assert!(config.expandable_segments && config.front_cache && config.stream_order);
-    assert_eq!((config.headroom, config.epoch_frees), (0.02, 128));
+    assert_eq!((config.headroom, config.epoch_frees), (0.02, 72));
     assert_eq!(config.large_segment_size, 20 * MIB);
     assert_eq!(config.to_string(), "");
     assert!(config.warnings().is_empty());
@@ -76,7 +76,6 @@ const GOOD: &[Good] = &[
     ("headroom:0", |c| c.headroom = 0.0),
     ("headroom:0.05", |c| c.headroom = 0.05),
     ("front_cache:False", |c| c.front_cache = false),
-    ("handle_cache_mb:64", |c| c.handle_cache = 64 * MIB),
     ("reservation_gb:128", |c| c.reservation = 128 * GIB),
     ("reservation_gb:8192", |c| c.reservation = 8192 * GIB),
     ("set_access:auto", |_| {}),
@@ -129,7 +128,6 @@ const BAD: &[(&str, &[&str])] = &[
     ("pinned_max_cached_size_mb", &["unlimited"]),
     ("headroom", &["-0.01", "1.01", "2%", "inf"]),
     ("front_cache", &["1"]),
-    ("handle_cache_mb", &["-1", "1e3"]),
     ("reservation_gb", &["8193", "-1"]),
     ("set_access", &["True", "AUTO"]),
     ("check_level", &["4", "-1", "high"]),
@@ -306,7 +304,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 9);
+    assert_eq!(own.count(), 8);
 }
 
 #[test]
@@ -324,7 +322,6 @@ fn typed_settings_are_checked_and_shown_as_such() {
         ("max_split_size_mb", |c| c.max_split_size = Some(20 * MIB + 1)),
         ("max_split_size_mb", |c| c.max_split_size = Some(19 * MIB)),
         ("max_split_size_mb", |c| c.max_split_size = Some(0)),
-        ("handle_cache_mb", |c| c.handle_cache = 512),
         ("base_addr_aligned_kb", |c| c.base_addr_aligned = 3 * KIB),
         ("roundup_power2_divisions", |c| c.roundup_power2_divisions[7] = 6),
         ("check_level", |c| c.check_level = 4),

@@ -48,7 +48,12 @@ pub(super) struct Caller<'a> {
 impl Device {
     /// Asks the driver what the device is like.
     pub(super) fn new(id: DeviceId, config: &Config, driver: &dyn Driver, hooked: bool) -> Result<Self> {
-        let granule = driver.granularity(id, config.page_size)?;
+        // Without virtual memory there are no chunks; the granule then has no meaning, and classic
+        // segments are used once the driver refuses to reserve.
+        let granule = match driver.granularity(id, config.page_size) {
+            Err(error) if error.is_unsupported() => 2 << 20,
+            answer => answer?,
+        };
         let total = driver.memory_info(id)?.total;
         let pad = driver.tail_pad(id)?;
         if !granule.is_power_of_two() || granule < crate::core::UNIT {
@@ -165,6 +170,9 @@ impl Device {
             Some((place, id)) => (Some(place), id),
             None => {
                 let id = core.stream_id(stream);
+                for place in core.vacated.drain(..) {
+                    self.front.vacate(place);
+                }
                 let epoch = core.streams[id as usize].open;
                 core.streams[id as usize].slot = self.front.admit(stream, id, epoch);
                 (core.streams[id as usize].slot, id)
@@ -230,6 +238,7 @@ impl Device {
         if !streams.contains(&user) {
             streams.push(user);
             core.blocks[id].uses += 1;
+            core.streams[user as usize].recorded += 1;
         }
         Ok(())
     }
@@ -356,10 +365,16 @@ impl Device {
         }
         self.drain(&mut core, map);
         core.streams[id as usize].alive = false;
+        core.dead.push(id);
+        core.bequeath(id);
     }
 
     pub(super) fn check(&self, map: &AddressMap, faults: &mut Vec<String>) {
-        let core = self.core.lock();
+        self.check_core(&self.core.lock(), map, faults);
+    }
+
+    /// The heap checker, with the address map and the front. Under the core's lock.
+    pub(super) fn check_core(&self, core: &Core, map: &AddressMap, faults: &mut Vec<String>) {
         let mut flow = self.front.flow();
         flow.add(&core.tally.flow);
         core.check(&self.front.resting(), &flow, faults);

@@ -88,11 +88,21 @@ impl Caller<'_> {
         }
         let id = self.device.unpublish(&mut core, self.map, address)?;
         core.free(id, requested);
+        self.watch(&mut core, 2);
         let mut log = core.take_log();
+        let mut chore = Request::chore();
         if let Some(step) = core.due() {
-            let mut chore = Request::chore();
             core = self.perform(core, step, &mut chore);
             log.extend(core.take_log());
+        }
+        if core::mem::take(&mut core.decay_due) {
+            drop(core);
+            let now = self.driver.now();
+            core = self.device.core.lock();
+            if let Some(step) = core.decayed(now) {
+                core = self.perform(core, step, &mut chore);
+                log.extend(core.take_log());
+            }
         }
         drop(core);
         self.hook.tell(&log);
@@ -140,6 +150,10 @@ impl Caller<'_> {
             }
         }
         device.publish(&mut core, self.map, id);
+        if let Some(step) = core.spare() {
+            core = self.perform(core, step, &mut Request::chore());
+        }
+        drop(core);
         match request.failure.take() {
             Some(error) => Err(error),
             None => Ok(fits),
@@ -154,7 +168,11 @@ impl Caller<'_> {
         if core.tally.charge(small, len, request.requested) {
             self.device.settle_peaks(&mut core);
         }
+        if core.class_of(id).is_classic() && len >= core.config.max_split_size.unwrap_or(u64::MAX) {
+            core.tally.oversize_allocations.add(small, 1);
+        }
         core.note(Action::Allocate, address, len, request.handle);
+        self.watch(&mut core, 2);
         let log = core.take_log();
         drop(core);
         self.hook.tell(&log);
@@ -176,6 +194,27 @@ impl Caller<'_> {
             }
         }
         step
+    }
+
+    /// Runs the heap checker in debug builds, as often as the check level asks: at 1 now and then,
+    /// at 2 after every call that the core serves, at 3 after every call.
+    ///
+    /// # Panics
+    ///
+    /// When an invariant does not hold. There is no way on from a broken heap.
+    pub(super) fn watch(&self, core: &mut Core, level: u8) {
+        /// At level 1, one call in so many is checked.
+        const NOW_AND_THEN: u64 = 64;
+        let wanted = core.config.check_level;
+        if !cfg!(debug_assertions) || wanted == 0 {
+            return;
+        }
+        core.watched += 1;
+        if wanted >= level || core.watched.is_multiple_of(NOW_AND_THEN) {
+            let mut faults = Vec::new();
+            self.device.check_core(core, self.map, &mut faults);
+            assert!(faults.is_empty(), "the heap is broken: {faults:#?}");
+        }
     }
 
     fn commit(&self, core: &mut Core, request: &mut Request, outcome: Outcome) {
@@ -220,6 +259,9 @@ impl Core {
         } else {
             self.tally.refund(small, len, requested);
         }
+        if self.class_of(id).is_classic() && len >= self.config.max_split_size.unwrap_or(u64::MAX) {
+            self.tally.oversize_allocations.sub(small, 1);
+        }
         self.note(Action::FreeRequested, address, len, stream);
         if !waits {
             self.note(Action::FreeCompleted, address, len, stream);
@@ -255,6 +297,7 @@ impl Request {
             polled: false,
             closed: false,
             joined: false,
+            ended: false,
             device_full: false,
             no_moves: false,
             no_space: false,

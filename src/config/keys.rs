@@ -127,7 +127,7 @@ const PINNED_LATER: &str = "Stored for page-locked host memory, which this versi
                             effect until then, with a warning.";
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 28] = [
+pub(super) static KEYS: [Key; 27] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -201,8 +201,9 @@ pub(super) static KEYS: [Key; 28] = [
         "page_size",
         Slot::Pages(field!(page_size)),
         Reach::Everything,
-        "1g: requests of more than 1 MiB get pages of 1 GiB, on devices that have them; \
-         large_segment_size_mb then has no effect. Otherwise the device's usual pages, called huge.",
+        "1g: growable segments are backed by chunks of 1 GiB, small requests too, on devices that have such \
+         pages; memory then grows, moves and shrinks in steps of 1 GiB. Otherwise the device's usual pages, \
+         called huge.",
     ),
     torch_npu(
         "multi_stream_lazy_reclaim",
@@ -296,13 +297,6 @@ pub(super) static KEYS: [Key; 28] = [
          stream takes no device-wide lock.",
     ),
     own(
-        "handle_cache_mb",
-        Slot::Size { unit: MIB, range: (0, most(MIB)), field: field!(handle_cache) },
-        Reach::Growable,
-        "How much physical memory may be kept without an address, ready to be mapped again. 0 gives it back \
-         to the device at once.",
-    ),
-    own(
         "reservation_gb",
         Slot::Size { unit: GIB, range: (0, MOST_RESERVED), field: field!(reservation) },
         Reach::Growable,
@@ -319,7 +313,8 @@ pub(super) static KEYS: [Key; 28] = [
         "check_level",
         Slot::Level { most: 3, field: field!(check_level) },
         Reach::Everything,
-        "How often the heap is checked: 0 never, 3 after every operation. For debugging; slow.",
+        "How often the heap is checked in debug builds: 0 never, 1 now and then, 2 after every call the core \
+         serves, 3 after every call. Slow; builds without debug assertions never do it.",
     ),
     own(
         "stream_order",
@@ -332,13 +327,14 @@ pub(super) static KEYS: [Key; 28] = [
         "decay_ms",
         Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ms) },
         Reach::Everything,
-        "Memory idle for longer than this many milliseconds goes back to the device. 0 keeps it.",
+        "Memory idle for longer than this many milliseconds goes back to the device, a little with every \
+         so many frees. 0 keeps it.",
     ),
     own(
         "epoch_frees",
         Slot::Count { least: 64, most: 1 << 20, field: field!(epoch_frees) },
         Reach::Everything,
-        "How many frees of one stream one recorded event covers.",
+        "How many frees must have happened for each event that is recorded, on average over all streams.",
     ),
 ];
 

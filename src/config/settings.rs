@@ -86,9 +86,6 @@ pub struct Config {
     pub headroom: f64,
     /// `front_cache`: blocks of sizes seen before are kept at hand without the device's lock.
     pub front_cache: bool,
-    /// `handle_cache_mb`, in bytes: how much physical memory may be kept without an address, ready
-    /// to be mapped again; 0 gives it back at once.
-    pub handle_cache: u64,
     /// `reservation_gb`, in bytes: size of one address reservation, at most 8 TiB; 0 chooses by the
     /// device.
     pub reservation: u64,
@@ -152,7 +149,6 @@ impl Default for Config {
             pinned_max_cached_size: None,
             headroom: 0.02,
             front_cache: true,
-            handle_cache: 0,
             reservation: 0,
             set_access: SetAccess::Auto,
             check_level: 0,
@@ -186,7 +182,6 @@ impl PartialEq for Config {
             && self.pinned_max_cached_size == other.pinned_max_cached_size
             && self.headroom == other.headroom
             && self.front_cache == other.front_cache
-            && self.handle_cache == other.handle_cache
             && self.reservation == other.reservation
             && self.set_access == other.set_access
             && self.check_level == other.check_level

@@ -5,7 +5,8 @@ use super::block::{BlockId, NONE, State};
 use super::plan::{GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request};
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
-use crate::driver::{DriverError, Event, PhysicalHandle};
+use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
+use crate::hook::Action;
 
 /// Finds or makes the address map's region for a new segment: base, bytes, class.
 pub(crate) type Regions<'a> = &'a mut dyn FnMut(u64, u64, Class) -> Option<u32>;
@@ -44,15 +45,26 @@ impl Core {
                 }
             }
             Outcome::Waited(stream, event, epoch, result) => match result {
-                Ok(()) => self.end_epochs(vec![(stream, event, epoch)]),
+                Ok(()) => {
+                    self.note(Action::Wait, 0, 0, self.streams[stream as usize].handle);
+                    self.end_epochs(vec![(stream, event, epoch)]);
+                }
                 Err(error) => request.failure = Some(error.into()),
             },
             Outcome::Synchronized(epochs, result) => match result {
                 Ok(()) => {
                     self.tally.sync_all += 1;
+                    self.note(Action::Wait, 0, 0, Stream(0));
                     self.end_all(epochs);
                 }
-                Err(error) => request.failure = Some(error.into()),
+                Err(error) => {
+                    for (stream, _) in epochs {
+                        // The epochs stay open in effect: the next event or wait ends them.
+                        let state = &mut self.streams[stream as usize];
+                        state.stamped = state.stamped.max(1);
+                    }
+                    request.failure = Some(error.into());
+                }
             },
         }
     }
@@ -141,12 +153,31 @@ impl Core {
     pub(crate) fn end_epoch(&mut self, id: StreamId, epoch: u32) {
         let state = &mut self.streams[id as usize];
         state.completed = state.completed.max(epoch);
+        if !self.streams[id as usize].alive {
+            self.bequeath(id);
+        }
         while let Some(&(due, block)) = self.streams[id as usize].waiting.front() {
             if due > self.streams[id as usize].completed {
                 break;
             }
             self.streams[id as usize].waiting.pop_front();
             self.end_wait(block, None);
+        }
+    }
+
+    /// Gives the quiescent free blocks of a destroyed stream to the default stream.
+    pub(crate) fn bequeath(&mut self, id: StreamId) {
+        let bins = self.streams[id as usize].bins.iter().flatten();
+        let free: Vec<BlockId> = bins.flat_map(|bins| bins.ids(&self.blocks)).collect();
+        for block in free {
+            // Merging may have taken it meanwhile.
+            let there = self.blocks.get(block).is_some_and(|b| b.state == State::Free && b.home == id);
+            if there && self.is_quiescent(block) {
+                self.withdraw(block);
+                self.blocks[block].home = 0;
+                self.blocks[block].epoch = 0;
+                self.make_free(block);
+            }
         }
     }
 
@@ -199,6 +230,7 @@ impl Core {
         self.tally.segment.add(small, 1);
         self.tally.reserved.add(small, bytes as i64);
         self.tally.device_alloc += 1;
+        self.note(Action::Map, base, bytes, request.handle);
         if bytes >= self.config.max_split_size.unwrap_or(u64::MAX) {
             self.tally.oversize_segments.add(small, 1);
         }
@@ -209,13 +241,17 @@ impl Core {
         let granule = self.limits.granule;
         self.physical -= (remap.create - done.created) as u64 * granule;
         self.access &= !done.no_access;
-        self.tally.moved += done.unmapped.len() as u64;
+        let moved = done.unmapped.len().min(done.mapped.len());
+        self.tally.moved += moved as u64;
         for run in &remap.runs {
             self.commit_run(run.block, &done.unmapped);
         }
         self.cached.extend(done.spare);
-        for &(address, handle) in &done.mapped {
+        // Chunks are taken from the back: the ones that moved come first.
+        for (at, &(address, handle)) in done.mapped.iter().enumerate() {
             self.back(remap.target, address, handle, remap.home);
+            let action = if at < moved { Action::Move } else { Action::Map };
+            self.note(action, address, granule, request.handle);
         }
         self.busy -= 1;
         match done.failure {
@@ -226,6 +262,8 @@ impl Core {
             Some((phase, error)) => {
                 self.settle(remap.target, remap.home, remap.epoch);
                 match phase {
+                    // The driver below has no virtual memory after all: classic segments from now on.
+                    Phase::Create | Phase::Map if error.is_unsupported() => self.reservable = false,
                     Phase::Create if error.is_out_of_memory() => {
                         request.device_full = true;
                         self.note_retry(request);
@@ -272,6 +310,7 @@ impl Core {
         let small = segment.class.is_small();
         self.tally.segment.sub(small, 1);
         if segment.class.is_classic() {
+            self.note(Action::Unmap, segment.base, segment.len, Stream(0));
             self.classic -= segment.len;
             self.tally.reserved.sub(small, segment.len as i64);
             self.tally.device_free += 1;
@@ -294,6 +333,7 @@ impl Core {
             if unmapped.contains(&address) {
                 self.segments[segment].chunk_mut(address, shift).handle = None;
                 gone += granule;
+                self.note(Action::Unmap, address, granule, Stream(0));
             }
         }
         let small = self.segments[segment].class.is_small();

@@ -141,6 +141,9 @@ impl Core {
         self.weigh(home as StreamId, self.blocks[tail].len);
         if self.blocks[id].uses > 0 {
             let users = self.recorded.get(&id).cloned().unwrap_or_default();
+            for &user in &users {
+                self.streams[user as usize].recorded += 1;
+            }
             self.blocks[tail].uses = users.len() as u32;
             self.recorded.insert(tail, users);
             let (bytes, small) = (self.blocks[tail].len, self.class_of(tail).is_small());
@@ -389,6 +392,7 @@ impl Core {
             // Memory that waits serves nobody: closing this epoch matters more than others.
             self.weigh(user, self.blocks[id].len.saturating_mul(4));
             let state = &mut self.streams[user as usize];
+            state.recorded -= 1;
             state.waiting.push_back((state.open, id));
             waits.push((user, state.open));
         }
@@ -423,6 +427,7 @@ impl Core {
             return;
         }
         self.earned = 0;
+        self.decay_due = self.config.decay_ms > 0;
         self.tokens = (self.tokens + 1).min(MOST_TOKENS);
         if self.interest > 0 {
             self.interest -= 1;

@@ -20,6 +20,7 @@ use super::plan::{GiveBack, Remap, Request, Rung, Step};
 use super::segment::SMALL_LIMIT;
 use super::stream::StreamId;
 use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
+use crate::hook::Action;
 
 /// What [`Core::chunks_for`] found.
 enum Chunks {
@@ -27,6 +28,8 @@ enum Chunks {
     Found,
     /// Epochs should be closed before growing beyond the headroom.
     CloseFirst,
+    /// The device should be waited for, because that alone opens the memory of destroyed streams.
+    WaitFirst(Vec<(StreamId, u32)>),
     /// The stream should wait for others on the device before growing beyond the headroom.
     JoinFirst(Vec<StreamId>),
     /// There are too few.
@@ -126,7 +129,7 @@ impl Core {
         let mut remap = self.occupy(place, request);
         match self.chunks_for(request, &mut remap) {
             Chunks::Found => Some(Step::Remap(Box::new(remap))),
-            Chunks::CloseFirst | Chunks::JoinFirst(_) | Chunks::Missing => {
+            _ => {
                 self.abandon(remap);
                 None
             }
@@ -176,9 +179,25 @@ impl Core {
                 request.joined = true;
                 return Some(self.join(request, &others));
             }
+            Chunks::WaitFirst(epochs) => {
+                self.abandon(remap);
+                return Some(Step::WaitDevice(epochs));
+            }
             Chunks::Missing => self.abandon(remap),
         }
         None
+    }
+
+    /// The open epochs of destroyed streams, if those hold at least `bytes` of free memory back.
+    /// No event can be recorded on them any more.
+    fn left_behind(&mut self, bytes: u64) -> Vec<(StreamId, u32)> {
+        let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
+        let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
+        let held: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        if held < bytes.max(1) {
+            return Vec::new();
+        }
+        ids.into_iter().map(|id| (id, self.streams[id as usize].close_epoch())).collect()
     }
 
     /// The streams that hold memory back which the request could use if its stream waited for them on
@@ -252,6 +271,12 @@ impl Core {
                 return Chunks::JoinFirst(others);
             }
         }
+        if left > 0 {
+            let epochs = self.left_behind(left * granule);
+            if !epochs.is_empty() {
+                return Chunks::WaitFirst(epochs);
+            }
+        }
         let extra = left.min(hard - grow);
         grow += extra;
         if left > extra {
@@ -261,7 +286,7 @@ impl Core {
         if pressed {
             self.note_retry(request);
         }
-        remap.runs = self.gather(moves, true);
+        remap.runs = self.gather(moves, |_| true);
         remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
         remap.create = grow as u32;
         self.physical += grow * granule;
@@ -291,8 +316,20 @@ impl Core {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
         let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
+        if self.garbage(bytes) > 0 && !request.closed && self.can_close() {
+            // Segments freed just now can be collected if their streams have passed; nobody waits.
+            request.closed = true;
+            request.polled = false;
+            return self.close_all();
+        }
         if let Some(step) = self.collect_garbage(bytes) {
             return Some(step);
+        }
+        if !request.closed && self.tokens > 0 && self.can_close() {
+            // Like the pools people know, look what has finished before growing.
+            request.closed = true;
+            request.polled = false;
+            return self.close_all();
         }
         if within && !request.device_full {
             self.classic += bytes;
@@ -371,7 +408,7 @@ impl Core {
 
     /// Ends a request: chunks it created are given back first.
     fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
-        if self.cached.is_empty() {
+        if self.cached.is_empty() || core::mem::replace(&mut request.ended, true) {
             return Step::Fail(error);
         }
         request.failure = Some(error);
@@ -380,11 +417,28 @@ impl Core {
         Step::GiveBack(back)
     }
 
+    /// Frees chunks that a request created and could not use.
+    pub(crate) fn spare(&mut self) -> Option<Step> {
+        if self.cached.is_empty() {
+            return None;
+        }
+        let mut back = GiveBack::default();
+        back.set_handles(core::mem::take(&mut self.cached));
+        Some(Step::GiveBack(back))
+    }
+
     /// The error for a request that nothing could serve; the facade adds the device's own figures.
     fn out_of_memory(&mut self, request: &Request) -> Error {
         self.tally.ooms += 1;
+        self.note(Action::OutOfMemory, 0, request.requested, request.handle);
         let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
-        let cause = if over { OutOfMemoryCause::Limit } else { OutOfMemoryCause::Device };
+        let cause = if over && !request.device_full {
+            OutOfMemoryCause::Limit
+        } else if request.no_space && !request.device_full {
+            OutOfMemoryCause::AddressSpace
+        } else {
+            OutOfMemoryCause::Device
+        };
         Error::OutOfMemory(Box::new(OutOfMemory {
             device: self.limits.device,
             requested: request.requested,

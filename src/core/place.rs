@@ -11,7 +11,7 @@
 //! for longest, from their far ends, and only when no queued work can touch them.
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
+use super::block::{Block, BlockId, NONE, State};
 use super::plan::{Remap, Request, Run};
 use super::segment::Class;
 use super::stream::StreamId;
@@ -19,8 +19,6 @@ use crate::driver::PhysicalHandle;
 
 /// Holes looked at before settling for the best so far.
 const HOLES: usize = 512;
-/// Blocks of the idle list looked at for chunks in one go.
-const IDLE: usize = 4096;
 
 /// A place for a request.
 #[derive(Clone, Copy, Debug)]
@@ -111,16 +109,15 @@ impl Core {
         }
     }
 
-    /// Takes up to `wanted` chunks from idle blocks, longest idle first, and marks them busy.
-    pub(crate) fn gather(&mut self, wanted: u64, pressed: bool) -> Vec<Run> {
+    /// Takes up to `wanted` chunks from idle blocks, longest idle first, as long as the blocks are `fit`,
+    /// and marks them busy.
+    pub(crate) fn gather(&mut self, wanted: u64, fit: impl Fn(&Block) -> bool) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let mut left = wanted;
         let mut id = self.idle.head;
-        let mut seen = 0;
-        while id != NONE && left > 0 && (pressed || seen < IDLE) {
+        while id != NONE && left > 0 && fit(&self.blocks[id]) {
             self.movable(id, &mut left, &mut found);
             id = self.blocks[id].list_next;
-            seen += 1;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
     }

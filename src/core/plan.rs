@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) closed: bool,
     /// Whether the request's stream was made to wait for others on the device.
     pub(crate) joined: bool,
+    /// Whether what it created was given back before it fails.
+    pub(crate) ended: bool,
     /// The driver had no physical memory left.
     pub(crate) device_full: bool,
     /// No chunk may be moved: the driver refused to unmap one.

@@ -49,6 +49,8 @@ pub(crate) struct StreamState {
     pub(crate) waiting: VecDeque<(u32, BlockId)>,
     /// Live and waiting blocks whose home this is.
     pub(crate) out: u32,
+    /// Live blocks of other homes that are recorded on this stream.
+    pub(crate) recorded: u32,
     /// Bytes of the free blocks of this home.
     pub(crate) free_bytes: u64,
     /// Streams that this one waits for on the device, and the epoch of theirs it is ordered behind.
@@ -72,6 +74,7 @@ impl StreamState {
             closing: VecDeque::new(),
             waiting: VecDeque::new(),
             out: 0,
+            recorded: 0,
             free_bytes: 0,
             behind: SmallVec::new(),
             bins: [const { None }; CLASSES],
@@ -118,6 +121,10 @@ impl StreamState {
 
     /// Whether nothing refers to the stream any more.
     pub(crate) fn is_unused(&self) -> bool {
-        self.out == 0 && self.closing.is_empty() && self.waiting.is_empty() && self.free_blocks() == 0
+        self.out == 0
+            && self.recorded == 0
+            && self.closing.is_empty()
+            && self.waiting.is_empty()
+            && self.free_blocks() == 0
     }
 }

@@ -17,7 +17,7 @@ impl Core {
         let mut back = self.idle_classic();
         back.set_handles(core::mem::take(&mut self.cached));
         let chunks = len.div_ceil(self.limits.granule) + 1;
-        back.runs = self.gather(chunks, true);
+        back.runs = self.gather(chunks, |_| true);
         back
     }
 
@@ -29,7 +29,7 @@ impl Core {
         let cached = (excess.div_ceil(granule) as usize).min(self.cached.len());
         back.set_handles(self.cached.split_off(self.cached.len() - cached));
         excess = excess.saturating_sub(cached as u64 * granule);
-        back.runs = self.gather(excess.div_ceil(granule), true);
+        back.runs = self.gather(excess.div_ceil(granule), |_| true);
         let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
         excess = excess.saturating_sub(moved as u64 * granule);
         let mut ids = self.free_classic();
@@ -63,13 +63,21 @@ impl Core {
         back
     }
 
-    /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
-    /// garbage collection threshold. Waits for nothing.
-    pub(crate) fn collect_garbage(&mut self, bytes: u64) -> Option<Step> {
-        let threshold = self.config.garbage_collection_threshold?;
+    /// By how much a new classic segment of `bytes` would pass the garbage collection threshold.
+    pub(crate) fn garbage(&self, bytes: u64) -> u64 {
+        let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
-        let mut excess = (self.classic + bytes).saturating_sub(most);
-        if excess == 0 || bytes <= SMALL_LIMIT {
+        let idle = self.segments.iter().any(|(_, segment)| {
+            segment.class == Class::CLASSIC_LARGE && self.blocks[segment.first].len == segment.len
+        });
+        if bytes <= SMALL_LIMIT || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
+    }
+
+    /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
+    /// threshold. Waits for nothing.
+    pub(crate) fn collect_garbage(&mut self, bytes: u64) -> Option<Step> {
+        let mut excess = self.garbage(bytes);
+        if excess == 0 {
             return None;
         }
         let mut ids = self.free_classic();
@@ -81,6 +89,29 @@ impl Core {
             wanted
         });
         let back = self.take_classic(ids);
+        (!back.is_empty()).then_some(Step::GiveBack(back))
+    }
+
+    /// Chunks that have been idle for longer than the decay time, a few at a time; `now` in nanoseconds.
+    pub(crate) fn decayed(&mut self, now: u64) -> Option<Step> {
+        /// Chunks given back in one go, so that no call takes long.
+        const MOST: u64 = 16;
+        let age = self.config.decay_ms.saturating_mul(1_000_000);
+        self.clock.push_back((self.frees, now));
+        let mut old = None;
+        while let Some(&(frees, then)) = self.clock.front() {
+            if now.saturating_sub(then) < age {
+                break;
+            }
+            old = Some(frees);
+            self.clock.pop_front();
+        }
+        self.old = old.unwrap_or(self.old);
+        let old = self.old;
+        let runs = self.gather(MOST, |block| block.freed <= old);
+        let mut back = GiveBack { runs, ..GiveBack::default() };
+        let extra = core::mem::take(&mut self.cached);
+        back.set_handles(extra);
         (!back.is_empty()).then_some(Step::GiveBack(back))
     }
 

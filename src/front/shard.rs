@@ -35,6 +35,8 @@ const STREAMS: usize = 4096;
 const PROBES: usize = 8;
 /// Marks a stream's place as free for another.
 const VACATED: u64 = u64::MAX;
+/// Marks the place of a destroyed stream that blocks still refer to.
+const DISMISSED: u64 = u64::MAX - 1;
 
 /// A block at rest.
 #[derive(Debug, Default)]
@@ -190,11 +192,15 @@ impl Front {
         if head.mark() != Mark::Live || head.slot() != place || entry.body().0 != len {
             return Freed::ByCore;
         }
+        let stream = &self.streams[place as usize];
         let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
+        if stream.handle.load(Relaxed) == DISMISSED {
+            return Freed::ByCore;
+        }
         let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
-        slot.epoch.store(self.streams[place as usize].epoch.load(Relaxed), Relaxed);
+        slot.epoch.store(stream.epoch.load(Relaxed), Relaxed);
         let count = if small { &shard.held } else { &shard.queued };
         count.store(count.load(Relaxed) + 1, Relaxed);
         entry.set_head(Head::new(head.requested(), place, address, Mark::Cached));
@@ -252,7 +258,7 @@ impl Front {
             let handle = self.streams[at].handle.load(Relaxed);
             handle == 0 || handle == VACATED
         })?;
-        if name == 0 || name == VACATED {
+        if name == 0 || name >= DISMISSED {
             return None;
         }
         let _guard = self.shard(free as u16).flag.lock();
@@ -262,10 +268,14 @@ impl Front {
         Some(free as u16)
     }
 
-    /// Makes the stream unknown, so that nothing new rests under its name. Blocks that rest are to be
-    /// drained; the place may be given away once no block refers to it.
+    /// Makes the stream unknown: nothing rests under its name from now on. What does is to be drained.
     pub(crate) fn dismiss(&self, place: u16) {
         let _guard = self.shard(place).flag.lock();
+        self.streams[place as usize].handle.store(DISMISSED, Relaxed);
+    }
+
+    /// Lets another stream have the place of a dismissed one, to which no block refers any more.
+    pub(crate) fn vacate(&self, place: u16) {
         self.streams[place as usize].handle.store(VACATED, Relaxed);
     }
 
