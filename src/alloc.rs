@@ -155,9 +155,9 @@ impl DeviceAllocator {
     /// [`Error::Pointer`] when the pointer is not the start of a live block. Nothing has changed then.
     #[inline]
     pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
-        if let Some((device, entry)) = self.map.find(ptr.0)
-            && let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
-            && state.rest(&self.map, entry, ptr.0)
+        if let Some((owner, entry)) = self.map.find(ptr.0)
+            && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
+            && state.rest(entry, ptr.0, owner.is_small())
         {
             self.watch(state);
             return Ok(());
@@ -386,8 +386,8 @@ impl DeviceAllocator {
 
     /// The device one of whose segments contains the address.
     fn owner(&self, address: u64) -> Result<&Device> {
-        if let Some(region) = self.map.region(address)
-            && let Some(state) = self.devices[region.device as usize].get()
+        if let Some(owner) = self.map.owner(address)
+            && let Some(state) = self.devices[owner.device() as usize].get()
         {
             return Ok(state);
         }
@@ -403,6 +403,7 @@ impl DeviceAllocator {
     }
 
     #[cold]
+    #[inline(never)]
     fn allocate_slowly(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
         let align = align.max(1);
         if !align.is_power_of_two() {
@@ -426,6 +427,8 @@ impl DeviceAllocator {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
         if ptr.is_null() {
             return Ok(());

@@ -129,8 +129,8 @@ pub(crate) struct Core {
     pub(crate) heaviest: StreamId,
     /// Free blocks that could not be merged with a free neighbour of another home.
     pub(crate) apart: Vec<BlockId>,
-    /// Regions of the address map whose segment is gone.
-    pub(crate) dropped: Vec<u32>,
+    /// Segments that are gone and that the address map still covers: base and bytes.
+    pub(crate) dropped: Vec<(u64, u64)>,
     /// Whether `set_access` is called for the owner of a new chunk.
     pub(crate) access: bool,
     /// Whether new segments can be reservations.

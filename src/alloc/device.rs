@@ -4,7 +4,7 @@ use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
 use crate::core::snapshot::Snapshot;
 use crate::core::tally::{self, REQUESTED};
-use crate::core::{Core, Limits, segment::Class};
+use crate::core::{Core, Limits, UNIT, segment::Class};
 use crate::driver::{DeviceId, Driver, DriverError, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, Mark, NO_SLOT};
@@ -81,6 +81,7 @@ impl Device {
         };
         let mut core = Core::new(limits.clone(), config.clone(), access);
         core.logging = hooked;
+        core.streams[0].slot = Some(0);
         let divided = config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1);
         let front = Front::new(front_allowed(config) && !hooked);
         Ok(Self { sizes: Sizes { pad, divided }, limits, core: Mutex::new(core), front })
@@ -92,15 +93,15 @@ impl Device {
         if bytes == 0 || bytes >= MOST_REQUESTED || self.sizes.divided {
             return None;
         }
-        let len = (bytes.next_multiple_of(32) + self.sizes.pad).next_multiple_of(crate::core::UNIT);
+        // As the core rounds; the two additions cannot overflow below `MOST_REQUESTED`.
+        let len = (((bytes + 31) & !31) + self.sizes.pad + (UNIT - 1)) & !(UNIT - 1);
         self.front.take(map, stream, len, bytes, Class::of(bytes).is_small())
     }
 
     /// Lets a freed block rest in the front; false when the core has to take it back.
     #[inline]
-    pub(super) fn rest(&self, map: &AddressMap, entry: &Entry, address: u64) -> bool {
-        let Some(region) = map.region(address) else { return false };
-        self.front.put(entry, address, region.small) == Freed::Done
+    pub(super) fn rest(&self, entry: &Entry, address: u64, small: bool) -> bool {
+        self.front.put(entry, address, small) == Freed::Done
     }
 
     /// The live block that begins at `address`. Under the core's lock.
@@ -141,13 +142,12 @@ impl Device {
         let block = &core.blocks[id];
         let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
         let restful = block.uses == 0 && requested < MOST_REQUESTED;
-        match core.segments[block.segment as usize].region {
-            Some(region) => {
-                let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
-                let requested = requested.min(MOST_REQUESTED - 1);
-                map.publish(region, address, len, id, Head::new(requested, slot, address, Mark::Live));
-            }
-            None => _ = core.starts.insert(address, id),
+        if core.segments[block.segment as usize].covered {
+            let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
+            let requested = requested.min(MOST_REQUESTED - 1);
+            map.publish(address, len, id, Head::new(requested, slot, address, Mark::Live));
+        } else {
+            core.starts.insert(address, id);
         }
     }
 
@@ -205,14 +205,9 @@ impl Device {
             }
         }
         let room = core.tally.raise(&balance);
-        let share = room.map(|columns| columns.map(|bytes| bytes / (used + 1)));
-        core.tally.ceilings = tally::columns(&own);
-        for quantity in 0..3 {
-            for column in 0..3 {
-                core.tally.ceilings[quantity][column] +=
-                    room[quantity][column] - share[quantity][column] * used;
-            }
-        }
+        // Both columns of all parties may rise at once; together they must stay below the sum's peak.
+        let share = room.map(|[all, small, large]| [small, large].map(|own| own.min(all / 2) / (used + 1)));
+        core.tally.room = share;
         self.front.deal(&share);
     }
 

@@ -221,8 +221,8 @@ impl Caller<'_> {
         let device = self.device.limits.device;
         let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
         core.commit(request, outcome, &mut cover);
-        for region in core.dropped.drain(..) {
-            self.map.uncover(region);
+        for (base, len) in core.dropped.drain(..) {
+            self.map.uncover(base, len);
         }
     }
 
@@ -298,6 +298,7 @@ impl Request {
             closed: false,
             joined: false,
             ended: false,
+            asked_again: false,
             device_full: false,
             no_moves: false,
             no_space: false,

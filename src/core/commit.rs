@@ -8,12 +8,12 @@ use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
 use crate::hook::Action;
 
-/// Finds or makes the address map's region for a new segment: base, bytes, class.
-pub(crate) type Regions<'a> = &'a mut dyn FnMut(u64, u64, Class) -> Option<u32>;
+/// Lets the address map cover a new segment (base, bytes, class), and says whether it does.
+pub(crate) type Cover<'a> = &'a mut dyn FnMut(u64, u64, Class) -> bool;
 
 impl Core {
     /// Takes the outcome of a step made for `request`.
-    pub(crate) fn commit(&mut self, request: &mut Request, outcome: Outcome, regions: Regions<'_>) {
+    pub(crate) fn commit(&mut self, request: &mut Request, outcome: Outcome, cover: Cover<'_>) {
         match outcome {
             Outcome::Queried(over, failure) => {
                 if request.closed {
@@ -26,14 +26,14 @@ impl Core {
             }
             Outcome::Recorded(recorded) => self.commit_recorded(recorded),
             Outcome::Joined(waiter, joined) => self.commit_joined(waiter, joined),
-            Outcome::Reserved(class, Ok((base, len))) => self.add_reservation(class, base, len, regions),
+            Outcome::Reserved(class, Ok((base, len))) => self.add_reservation(class, base, len, cover),
             Outcome::Reserved(_, Err(error)) => {
                 request.no_space = true;
                 self.reservable &= !error.is_unsupported();
             }
             Outcome::Remapped(remap, done) => self.commit_remapped(request, *remap, *done),
             Outcome::Classic(class, bytes, result) => {
-                self.commit_classic(request, class, bytes, result, regions);
+                self.commit_classic(request, class, bytes, result, cover);
             }
             Outcome::GivenBack(what, unmapped, handles, kept, failure) => {
                 if !(what.runs.is_empty() && what.classic.is_empty()) {
@@ -182,12 +182,12 @@ impl Core {
     }
 
     /// Adds a reservation as one hole.
-    fn add_reservation(&mut self, class: Class, base: u64, len: u64, regions: Regions<'_>) {
+    fn add_reservation(&mut self, class: Class, base: u64, len: u64, cover: Cover<'_>) {
         let granule = self.limits.granule;
         let start = base.next_multiple_of(granule);
         let usable = (base + len - start) & !(granule - 1);
-        let region = regions(start, usable, class);
-        let mut segment = Segment::new(start, usable, class, region);
+        let covered = cover(start, usable, class);
+        let mut segment = Segment::new(start, usable, class, covered);
         segment.origin = base;
         segment.span = len;
         let id = self.segments.insert(segment) as u32;
@@ -204,7 +204,7 @@ impl Core {
         class: Class,
         bytes: u64,
         result: Result<u64, DriverError>,
-        regions: Regions<'_>,
+        cover: Cover<'_>,
     ) {
         let base = match result {
             Ok(base) => base,
@@ -219,8 +219,8 @@ impl Core {
                 return;
             }
         };
-        let region = regions(base, bytes, class);
-        let mut segment = Segment::new(base, bytes, class, region);
+        let covered = cover(base, bytes, class);
+        let mut segment = Segment::new(base, bytes, class, covered);
         segment.mapped = bytes;
         let id = self.segments.insert(segment) as u32;
         let block = self.blocks.add(id, base, bytes, State::Free);
@@ -320,7 +320,9 @@ impl Core {
         } else {
             self.tally.address_space -= segment.span;
         }
-        self.dropped.extend(segment.region);
+        if segment.covered {
+            self.dropped.push((segment.base, segment.len));
+        }
     }
 
     /// Ends a run of busy chunks: those whose chunk is gone become a hole, the others free again.

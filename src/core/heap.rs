@@ -294,24 +294,20 @@ impl Core {
         self.carve(id, start, len)
     }
 
-    /// Whether two free neighbours may become one; sets the home and epoch of both to the whole's.
+    /// Whether two free neighbours may become one: they have one home, or both are quiescent, so that none
+    /// closes the other off. Sets the home and epoch of both to the whole's.
     fn unify(&mut self, first: BlockId, second: BlockId) -> bool {
         let (a, b) = (&self.blocks[first], &self.blocks[second]);
-        let (home, epoch) = if a.home == b.home {
-            (a.home, a.epoch.max(b.epoch))
-        } else if self.is_quiescent(first) {
-            (b.home, b.epoch)
-        } else if self.is_quiescent(second) {
-            (a.home, a.epoch)
-        } else {
-            self.apart.push(second);
-            return false;
-        };
-        if a.home != home {
-            self.rehome(first, home);
-        }
-        if self.blocks[second].home != home {
+        let (home, epoch) = (a.home, a.epoch.max(b.epoch));
+        if home != b.home {
+            if !(self.is_quiescent(first) && self.is_quiescent(second)) {
+                self.apart.push(second);
+                return false;
+            }
             self.rehome(second, home);
+            self.blocks[first].epoch = 0;
+            self.blocks[second].epoch = 0;
+            return true;
         }
         self.blocks[first].epoch = epoch;
         self.blocks[second].epoch = epoch;

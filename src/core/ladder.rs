@@ -73,6 +73,12 @@ impl Core {
             if let Some(step) = step.or_else(|| self.pressure_step(request)) {
                 return step;
             }
+            if core::mem::take(&mut request.device_full)
+                && !core::mem::replace(&mut request.asked_again, true)
+            {
+                // Others may have given memory back since the device was full.
+                continue;
+            }
             let error = self.out_of_memory(request);
             return self.give_up(request, error);
         }

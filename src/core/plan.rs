@@ -39,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) ended: bool,
     /// The driver had no physical memory left.
     pub(crate) device_full: bool,
+    /// Whether the driver was asked once more after it had none.
+    pub(crate) asked_again: bool,
     /// No chunk may be moved: the driver refused to unmap one.
     pub(crate) no_moves: bool,
     /// No new reservation could be made.

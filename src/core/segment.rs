@@ -89,13 +89,13 @@ pub(crate) struct Segment {
     pub(crate) chunks: Vec<Chunk>,
     /// Bytes with physical memory.
     pub(crate) mapped: u64,
-    /// The region of the address map that covers it; without one, block starts are in a table.
-    pub(crate) region: Option<u32>,
+    /// Whether the address map covers it; if not, block starts are in a table of the core.
+    pub(crate) covered: bool,
 }
 
 impl Segment {
     /// A segment whose blocks are not made yet.
-    pub(crate) fn new(base: u64, len: u64, class: Class, region: Option<u32>) -> Self {
+    pub(crate) fn new(base: u64, len: u64, class: Class, covered: bool) -> Self {
         Self {
             base,
             len,
@@ -105,7 +105,7 @@ impl Segment {
             first: super::block::NONE,
             chunks: Vec::new(),
             mapped: 0,
-            region,
+            covered,
         }
     }
 

@@ -1,10 +1,10 @@
 //! Statistics as plain counters, and the ceilings that keep peaks exact without a shared counter.
 //!
 //! The core and every shard of the front cache count their own allocations and frees. A peak is
-//! reached only by somebody whose own balance rises, so each holds a *ceiling*: the ceilings of all
-//! of them never add up to more than the peak. While a balance stays at or under its ceiling the
-//! peak cannot have been passed; whoever would pass its ceiling takes the device's lock, the true
-//! sum is formed, the peak is raised if need be, and the room below it is dealt out anew.
+//! reached only by somebody whose own balance rises, so each holds *room*: how much more it may hand
+//! out before the peaks must be looked at. The rooms of all parties never add up to more than what
+//! is left below the peaks. Whoever has no room takes the device's lock, the true sum is formed, the
+//! peaks are raised if need be, and the room below them is dealt out anew.
 
 use crate::stats::{DriverCalls, Stat, StatArray};
 
@@ -110,8 +110,8 @@ impl Gauge {
 pub(crate) struct Tally {
     /// Blocks the core itself handed out and took back.
     pub(crate) flow: Flow,
-    /// The core's share of the ceilings.
-    pub(crate) ceilings: Columns,
+    /// What the core may still hand out before the peaks must be looked at.
+    pub(crate) room: Split,
     /// Blocks freed and waiting for streams; `REQUESTED` too.
     pub(crate) waiting: Split,
     /// Peaks of what is handed out, by quantity; `REQUESTED` follows the active blocks.
@@ -151,29 +151,27 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a block handed out; true when a ceiling was passed and the peaks must be looked at.
+    /// Counts a block handed out; true when there was no room for it and the peaks must be looked at.
     #[inline]
     pub(crate) fn charge(&mut self, small: bool, bytes: u64, requested: u64) -> bool {
         let column = usize::from(!small);
-        let amounts = [1, bytes as i64, requested as i64];
-        let mut passed = false;
-        for (quantity, amount) in amounts.into_iter().enumerate() {
+        let mut left = 0;
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
             self.flow.up[quantity][column] += amount;
-            let own = self.flow.up[quantity][column] - self.flow.down[quantity][column];
-            let other = self.flow.up[quantity][1 - column] - self.flow.down[quantity][1 - column];
-            let ceilings = &self.ceilings[quantity];
-            passed |= own > ceilings[column + 1] || own + other > ceilings[0];
+            self.room[quantity][column] -= amount;
+            left |= self.room[quantity][column];
         }
-        passed
+        left < 0
     }
 
     /// Counts a block given back.
     #[inline]
     pub(crate) fn refund(&mut self, small: bool, bytes: u64, requested: u64) {
         let column = usize::from(!small);
-        self.flow.down[COUNT][column] += 1;
-        self.flow.down[BYTES][column] += bytes as i64;
-        self.flow.down[REQUESTED][column] += requested as i64;
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
+            self.flow.down[quantity][column] += amount;
+            self.room[quantity][column] += amount;
+        }
     }
 
     /// Counts a block that is freed and must wait.
@@ -232,7 +230,7 @@ impl Tally {
     }
 
     /// Raises the peaks to the balance of all parties together, and returns the room below them:
-    /// by how much the ceilings may exceed the balances, in sum.
+    /// by how much all balances together may rise.
     pub(crate) fn raise(&mut self, balance: &Split) -> Columns {
         let now = columns(balance);
         let waiting = columns(&self.waiting);

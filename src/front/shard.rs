@@ -10,12 +10,12 @@
 //! Streams are spread over the shards of their device. A shard's counts of allocations and frees are
 //! its own, so that two threads on two streams share no cache line.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use super::map::{AddressMap, Entry, Head, Mark, NO_SLOT};
 use crate::core::block::BlockId;
 use crate::core::stream::StreamId;
-use crate::core::tally::{Columns, Flow, Split};
+use crate::core::tally::{Flow, Split};
 use crate::driver::Stream;
 use crate::sync::{Flag, FlagGuard};
 
@@ -61,6 +61,17 @@ struct StreamPlace {
     epoch: AtomicU32,
 }
 
+/// What a shard counts of one column of the statistics, by quantity (count, bytes, requested bytes).
+#[derive(Debug, Default)]
+struct Column {
+    /// Sums of what was handed out.
+    up: [AtomicI64; 3],
+    /// How much more may be handed out before the device's peaks must be looked at.
+    room: [AtomicI64; 3],
+    /// What is out plus `room`: constant except when room is dealt out.
+    sum: [AtomicI64; 3],
+}
+
 /// Blocks and counts of some of the streams.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -70,10 +81,9 @@ struct Shard {
     held: AtomicU32,
     /// Large blocks in the queue; they are in its first slots, oldest first.
     queued: AtomicU32,
-    up: [[AtomicI64; 2]; 3],
-    down: [[AtomicI64; 2]; 3],
-    ceilings: [[AtomicI64; 3]; 3],
-    slots: Box<[Slot]>,
+    /// Large and small blocks, in this order.
+    columns: [Column; 2],
+    slots: Box<[Slot; SMALL + QUEUE]>,
 }
 
 impl Default for Shard {
@@ -82,10 +92,8 @@ impl Default for Shard {
             flag: Flag::default(),
             held: AtomicU32::new(0),
             queued: AtomicU32::new(0),
-            up: Default::default(),
-            down: Default::default(),
-            ceilings: Default::default(),
-            slots: (0..SMALL + QUEUE).map(|_| Slot::default()).collect(),
+            columns: Default::default(),
+            slots: super::map::boxed(|_| Slot::default()),
         }
     }
 }
@@ -111,8 +119,8 @@ pub(crate) enum Freed {
 /// The front cache of one device.
 #[derive(Debug)]
 pub(crate) struct Front {
-    shards: Box<[Shard]>,
-    streams: Box<[StreamPlace]>,
+    shards: Box<[Shard; SHARDS]>,
+    streams: Box<[StreamPlace; STREAMS]>,
     /// Whether freed blocks may rest here at all.
     enabled: AtomicBool,
 }
@@ -124,17 +132,20 @@ fn key_of(len: u64, place: u16, small: bool) -> u64 {
 
 #[inline]
 fn set_of(key: u64) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize * WAYS
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SETS * WAYS
 }
 
 impl Front {
-    /// An empty front.
+    /// An empty front that knows the default stream, as number 0 with epoch 1, in place 0.
     pub(crate) fn new(enabled: bool) -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            streams: (0..STREAMS).map(|_| StreamPlace::default()).collect(),
+        let front = Self {
+            shards: super::map::boxed(|_| Shard::default()),
+            streams: super::map::boxed(|_| StreamPlace::default()),
             enabled: AtomicBool::new(enabled),
-        }
+        };
+        front.streams[0].epoch.store(1, Relaxed);
+        front.streams[0].handle.store(1, Relaxed);
+        front
     }
 
     /// Switches the cache; what rests in it must be drained afterwards.
@@ -156,43 +167,40 @@ impl Front {
         let shard = self.shard(place);
         let key = key_of(len, place, small);
         // A look without the flag spares it when there is nothing; what is seen is looked at again.
-        shard.find(key, small)?;
-        let _guard = shard.flag.try_lock()?;
         let at = shard.find(key, small)?;
+        let _guard = shard.flag.try_lock()?;
+        let at = if shard.slots[at].key.load(Relaxed) == key { at } else { shard.find(key, small)? };
+        let (_, entry) = map.find(shard.slots[at].address.load(Relaxed))?;
         if !shard.charge(small, len, requested) {
             return None;
         }
         let address = shard.slots[at].address.load(Relaxed);
         if small {
             shard.slots[at].key.store(0, Relaxed);
-            shard.held.store(shard.held.load(Relaxed) - 1, Relaxed);
+            shard.held.store(shard.held.load(Relaxed).wrapping_sub(1), Relaxed);
         } else {
             shard.unqueue(at);
         }
-        let (_, entry) = map.find(address)?;
-        entry.set_head(Head::new(requested, place, address, Mark::Live));
+        entry.set_head(entry.head().woken(requested));
         Some(address)
     }
 
     /// Lets a freed block rest, if there is room for it.
     #[inline]
     pub(crate) fn put(&self, entry: &Entry, address: u64, small: bool) -> Freed {
-        let place = entry.head().slot();
-        if place == NO_SLOT || !self.enabled.load(Relaxed) {
+        let head = entry.head();
+        let place = head.slot();
+        if place == NO_SLOT || !head.is_live() || !self.enabled.load(Relaxed) {
             return Freed::ByCore;
         }
         let shard = self.shard(place);
+        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
+        if entry.head() != head {
+            return Freed::ByCore;
+        }
         let (len, _) = entry.body();
         let key = key_of(len, place, small);
-        if shard.vacant(key, small).is_none() {
-            return Freed::ByCore;
-        }
-        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
-        let head = entry.head();
-        if head.mark() != Mark::Live || head.slot() != place || entry.body().0 != len {
-            return Freed::ByCore;
-        }
-        let stream = &self.streams[place as usize];
+        let stream = &self.streams[place as usize & (STREAMS - 1)];
         let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
         if stream.handle.load(Relaxed) == DISMISSED {
             return Freed::ByCore;
@@ -202,8 +210,8 @@ impl Front {
         slot.address.store(address, Relaxed);
         slot.epoch.store(stream.epoch.load(Relaxed), Relaxed);
         let count = if small { &shard.held } else { &shard.queued };
-        count.store(count.load(Relaxed) + 1, Relaxed);
-        entry.set_head(Head::new(head.requested(), place, address, Mark::Cached));
+        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+        entry.set_head(head.put_to_rest());
         shard.refund(small, len, head.requested());
         Freed::Done
     }
@@ -222,7 +230,7 @@ impl Front {
 
     /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
     pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             if shard.held.load(Relaxed) == 0 && shard.queued.load(Relaxed) == 0 {
                 continue;
             }
@@ -288,46 +296,40 @@ impl Front {
     /// The sums of all shards.
     pub(crate) fn flow(&self) -> Flow {
         let mut sum = Flow::default();
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let _guard = shard.flag.lock();
             sum.add(&shard.flow());
         }
         sum
     }
 
-    /// Forms the balance of all shards with every ceiling drawn down to it, so that none can rise until
+    /// Forms the balance of all shards and takes their room away, so that none can rise until
     /// [`deal`](Self::deal) is called. Returns it and how many shards are in use.
     pub(crate) fn gather(&self) -> (Split, i64) {
         let mut sum = Flow::default();
         let mut used = 0;
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let _guard = shard.flag.lock();
             let flow = shard.flow();
-            let balance = flow.balance();
-            shard.set_ceilings(&crate::core::tally::columns(&balance));
+            shard.set_room(&flow.balance(), &Split::default());
             used += i64::from(shard.is_used());
             sum.add(&flow);
         }
         (sum.balance(), used)
     }
 
-    /// Gives each shard in use a share of the room below the peaks.
-    pub(crate) fn deal(&self, share: &Columns) {
+    /// Gives each shard in use room below the peaks.
+    pub(crate) fn deal(&self, share: &Split) {
         for shard in self.shards.iter().filter(|shard| shard.is_used()) {
             let _guard = shard.flag.lock();
-            for (quantity, columns) in share.iter().enumerate() {
-                for (column, amount) in columns.iter().enumerate() {
-                    let ceiling = &shard.ceilings[quantity][column];
-                    ceiling.store(ceiling.load(Relaxed) + amount, Relaxed);
-                }
-            }
+            shard.set_room(&shard.flow().balance(), share);
         }
     }
 
     /// The blocks that rest here: address, bytes and epoch. Called under the device's lock.
     pub(crate) fn resting(&self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let _guard = shard.flag.lock();
             let full = shard.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0);
             all.extend(full.map(|slot| (slot.address.load(Relaxed), slot.key.load(Relaxed) >> 14 << 9)));
@@ -342,11 +344,14 @@ impl Front {
 
     #[inline]
     fn place_of(&self, stream: Stream) -> Option<u16> {
+        if stream.0 == 0 {
+            return Some(0);
+        }
         let name = stream.0.wrapping_add(1);
         let start = start_of(stream);
         for step in 0..PROBES {
-            let at = (start + step) % STREAMS;
-            let handle = self.streams[at].handle.load(core::sync::atomic::Ordering::Acquire);
+            let at = (start + step) & (STREAMS - 1);
+            let handle = self.streams[at].handle.load(Acquire);
             if handle == name {
                 return Some(at as u16);
             }
@@ -413,23 +418,19 @@ impl Shard {
         }
     }
 
-    /// Counts a block handed out, unless that would pass a ceiling.
+    /// Counts a block handed out, unless there is no room for it below a peak.
     #[inline]
     fn charge(&self, small: bool, bytes: u64, requested: u64) -> bool {
-        let column = usize::from(!small);
+        let column = &self.columns[usize::from(small)];
         let amounts = [1, bytes as i64, requested as i64];
-        for (quantity, amount) in amounts.into_iter().enumerate() {
-            let own = self.balance(quantity, column) + amount;
-            let ceilings = &self.ceilings[quantity];
-            if own > ceilings[column + 1].load(Relaxed)
-                || own + self.balance(quantity, 1 - column) > ceilings[0].load(Relaxed)
-            {
-                return false;
-            }
+        let left: [i64; 3] = core::array::from_fn(|q| column.room[q].load(Relaxed) - amounts[q]);
+        if left[0] | left[1] | left[2] < 0 {
+            return false;
         }
-        for (quantity, amount) in amounts.into_iter().enumerate() {
-            let up = &self.up[quantity][column];
-            up.store(up.load(Relaxed) + amount, Relaxed);
+        for quantity in 0..3 {
+            let up = &column.up[quantity];
+            up.store(up.load(Relaxed) + amounts[quantity], Relaxed);
+            column.room[quantity].store(left[quantity], Relaxed);
         }
         true
     }
@@ -437,33 +438,39 @@ impl Shard {
     /// Counts a block given back.
     #[inline]
     fn refund(&self, small: bool, bytes: u64, requested: u64) {
-        let column = usize::from(!small);
-        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
-            let down = &self.down[quantity][column];
-            down.store(down.load(Relaxed) + amount, Relaxed);
+        let column = &self.columns[usize::from(small)];
+        for (room, amount) in column.room.iter().zip([1, bytes as i64, requested as i64]) {
+            room.store(room.load(Relaxed) + amount, Relaxed);
         }
     }
 
-    #[inline]
-    fn balance(&self, quantity: usize, column: usize) -> i64 {
-        self.up[quantity][column].load(Relaxed) - self.down[quantity][column].load(Relaxed)
-    }
-
     fn flow(&self) -> Flow {
-        let load = |split: &[[AtomicI64; 2]; 3]| {
-            core::array::from_fn(|q| core::array::from_fn(|c| split[q][c].load(Relaxed)))
-        };
-        Flow { up: load(&self.up), down: load(&self.down) }
+        let mut flow = Flow::default();
+        for (at, column) in [&self.columns[1], &self.columns[0]].into_iter().enumerate() {
+            for quantity in 0..3 {
+                let up = column.up[quantity].load(Relaxed);
+                let out = column.sum[quantity].load(Relaxed) - column.room[quantity].load(Relaxed);
+                flow.up[quantity][at] = up;
+                flow.down[quantity][at] = up - out;
+            }
+        }
+        flow
     }
 
     fn is_used(&self) -> bool {
-        self.down[0].iter().any(|count| count.load(Relaxed) > 0)
+        self.columns.iter().any(|column| {
+            let out = column.sum[0].load(Relaxed) - column.room[0].load(Relaxed);
+            column.up[0].load(Relaxed) != out
+        })
     }
 
-    fn set_ceilings(&self, columns: &Columns) {
-        for (quantity, values) in columns.iter().enumerate() {
-            for (column, value) in values.iter().enumerate() {
-                self.ceilings[quantity][column].store(*value, Relaxed);
+    /// Gives each column the room of its share, where `balance` is out.
+    fn set_room(&self, balance: &Split, share: &Split) {
+        for (at, column) in [&self.columns[1], &self.columns[0]].into_iter().enumerate() {
+            for quantity in 0..3 {
+                let room = share[quantity][at];
+                column.room[quantity].store(room, Relaxed);
+                column.sum[quantity].store(balance[quantity][at] + room, Relaxed);
             }
         }
     }
