@@ -87,6 +87,7 @@ fn mix((bed, mut mix): (Bed, Mix)) -> (Bed, Mix) {
 
 #[library_benchmark]
 #[bench::t0(Replay::settled("T0"))]
+#[bench::t1(Replay::settled("T1"))]
 fn replay(mut replay: Replay) -> Replay {
     replay.pass();
     replay

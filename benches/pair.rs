@@ -42,7 +42,7 @@ fn with_criterion(criterion: &mut Criterion) {
     let core = Bed::simulated(core_only());
     let naive = Naive::with_others(&front);
     let mutex = Mutex::new(());
-    criterion.bench_function("L", |bencher| bencher.iter(|| drop(black_box(black_box(&mutex).lock()))));
+    criterion.bench_function("L", |bencher| bencher.iter(|| drop(black_box(&mutex).lock())));
     let mut group = criterion.benchmark_group("pair");
     group.throughput(Throughput::Elements(1));
     for (name, bytes) in SIZES {

@@ -60,7 +60,7 @@ pub fn unit() -> f64 {
 #[inline(never)]
 pub fn lock_batch(mutex: &Mutex<()>, count: u32) {
     for _ in 0..count {
-        drop(black_box(black_box(mutex).lock()));
+        drop(black_box(mutex).lock());
     }
 }
 
