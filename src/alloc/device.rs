@@ -7,7 +7,7 @@ use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, segment::Class};
 use crate::driver::{DeviceId, Driver, DriverError, Stream};
 use crate::error::{Error, PointerKind, Result};
-use crate::front::map::{Head, MOST_REQUESTED, Mark, NO_SLOT};
+use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
 use crate::front::shard::Freed;
 use crate::front::{AddressMap, Entry, Front};
 use crate::hook::HookSlot;
@@ -106,35 +106,29 @@ impl Device {
 
     /// The live block that begins at `address`. Under the core's lock.
     pub(super) fn live(&self, core: &Core, map: &AddressMap, address: u64) -> Result<BlockId> {
-        let entry = map.find(address).map(|(_, entry)| entry);
-        if let Some(entry) = entry {
+        if let Some((owner, entry)) = map.find(address) {
             let _guard = self.front.guard(entry.head().slot());
-            if entry.head().mark() == Mark::Live {
-                return Ok(entry.body().1);
+            if self.front.rests(entry, address, owner.is_small()) {
+                return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
-            return Err(Error::Pointer { address, kind: core.kind_of(address) });
+            return Ok(entry.body().1);
         }
-        if let Some(&id) = core.starts.get(&address) {
-            return Ok(id);
-        }
-        Err(Error::Pointer { address, kind: core.kind_of(address) })
+        let known = core.starts.get(&address).copied();
+        known.ok_or_else(|| Error::Pointer { address, kind: core.kind_of(address) })
     }
 
     /// Takes a live block out of the address map, so that nobody can free it any more.
     pub(super) fn unpublish(&self, core: &mut Core, map: &AddressMap, address: u64) -> Result<BlockId> {
-        if let Some((_, entry)) = map.find(address) {
+        if let Some((owner, entry)) = map.find(address) {
             let _guard = self.front.guard(entry.head().slot());
-            if entry.head().mark() != Mark::Live {
-                return Err(Error::Pointer { address, kind: core.kind_of(address) });
+            if self.front.rests(entry, address, owner.is_small()) {
+                return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
-            let (_, id) = entry.body();
-            entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
-            return Ok(id);
+            entry.set_head(Head::NOTHING);
+            return Ok(entry.body().1);
         }
-        match core.starts.remove(&address) {
-            Some(id) => Ok(id),
-            None => Err(Error::Pointer { address, kind: core.kind_of(address) }),
-        }
+        let known = core.starts.remove(&address);
+        known.ok_or_else(|| Error::Pointer { address, kind: core.kind_of(address) })
     }
 
     /// Makes a live block known to frees.
@@ -145,7 +139,7 @@ impl Device {
         if core.segments[block.segment as usize].covered {
             let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
             let requested = requested.min(MOST_REQUESTED - 1);
-            map.publish(address, len, id, Head::new(requested, slot, address, Mark::Live));
+            map.publish(address, len, id, Head::new(requested, slot, address));
         } else {
             core.starts.insert(address, id);
         }
@@ -219,14 +213,12 @@ impl Device {
             return Ok(());
         }
         // From now on the core alone frees the block.
-        if let Some((_, entry)) = map.find(address) {
-            let guard = self.front.guard(entry.head().slot());
-            let head = entry.head();
-            if head.mark() != Mark::Live {
+        if let Some((owner, entry)) = map.find(address) {
+            let _guard = self.front.guard(entry.head().slot());
+            if self.front.rests(entry, address, owner.is_small()) {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
-            entry.set_head(Head::new(head.requested(), NO_SLOT, address, Mark::Live));
-            drop(guard);
+            entry.set_head(Head::new(entry.head().requested(), NO_SLOT, address));
         }
         self.adopt(&mut core, map, id, address);
         let streams = core.recorded.entry(id).or_default();
@@ -349,6 +341,11 @@ impl Device {
         let mut core = self.core.lock();
         core.logging = hooked;
         self.front.enable(front_allowed(config) && !hooked);
+        for state in &core.streams {
+            if let Some(place) = state.slot {
+                self.front.set_epoch(place, state.open);
+            }
+        }
         self.drain(&mut core, map);
     }
 
@@ -376,7 +373,7 @@ impl Device {
         // Every live block is found by its address, and says the same of itself there.
         for (id, block) in core.blocks.iter().filter(|(_, block)| block.state == State::Live) {
             let found = match map.find(block.addr) {
-                Some((_, entry)) => entry.body() == (block.len, id) && entry.head().mark() != Mark::Nothing,
+                Some((_, entry)) => entry.body() == (block.len, id),
                 None => core.starts.get(&block.addr) == Some(&id),
             };
             if !found {

@@ -3,9 +3,9 @@
 //! ```text
 //! address >> 30 --> unit (1 GiB) --> entry
 //!
-//! unit of a segment of small blocks:  a leaf for each 2 MiB, an entry for each 512 B
-//! unit of a segment of larger ones:   two entries for each 2 MiB (blocks are longer than 1 MiB, so no
-//!                                     three of them begin in one stretch of 2 MiB)
+//! small blocks:   a leaf of 4096 entries for each stretch of 2 MiB, one for each 512 B
+//! larger blocks:  a leaf of two entries for each stretch (they are longer than 1 MiB, so no three of
+//!                 them begin in one)
 //! ```
 //!
 //! An entry belongs to whoever owns the block: it is written under the device's lock when the core
@@ -38,23 +38,13 @@ pub(crate) const NO_SLOT: u16 = (1 << 14) - 1;
 /// Requests of this size or more are not kept in entries: `NO_SLOT` sends them to the core.
 pub(crate) const MOST_REQUESTED: u64 = 1 << 36;
 
-/// What a block start is at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// No block known to the front begins here.
-    Nothing = 0,
-    /// A live block.
-    Live = 1,
-    /// A block in the front cache.
-    Cached = 2,
-}
-
 /// One block start.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     /// Length in units of 512 B (upper half), block id (lower half).
     body: AtomicU64,
-    /// Requested bytes (36 bits), slot of its stream (14), start within its stretch (12), mark (2).
+    /// Requested bytes (36 bits), slot of its stream (14), start within its stretch (12), one empty bit, and
+    /// whether a block begins here at all (1).
     head: AtomicU64,
 }
 
@@ -66,10 +56,14 @@ pub(crate) struct Head(u64);
 const REQUESTED_SHIFT: u32 = 28;
 
 impl Head {
+    /// Nothing begins here.
+    pub(crate) const NOTHING: Self = Self(0);
+
+    /// A block that was handed out; it may have been freed since and rest in the front.
     #[inline]
-    pub(crate) fn new(requested: u64, slot: u16, address: u64, mark: Mark) -> Self {
+    pub(crate) fn new(requested: u64, slot: u16, address: u64) -> Self {
         let start = (address >> 9) & (STARTS as u64 - 1);
-        Self((requested << REQUESTED_SHIFT) | (u64::from(slot) << 14) | (start << 2) | mark as u64)
+        Self((requested << REQUESTED_SHIFT) | (u64::from(slot) << 14) | (start << 2) | 1)
     }
 
     #[inline]
@@ -82,37 +76,22 @@ impl Head {
         (self.0 >> 14) as u16 & NO_SLOT
     }
 
+    /// The same block, handed out for `requested` bytes.
     #[inline]
-    pub(crate) fn mark(self) -> Mark {
-        match self.0 & 3 {
-            0 => Mark::Nothing,
-            1 => Mark::Live,
-            _ => Mark::Cached,
-        }
+    pub(crate) fn with_requested(self, requested: u64) -> Self {
+        Self((requested << REQUESTED_SHIFT) | (self.0 & ((1 << REQUESTED_SHIFT) - 1)))
     }
 
     #[inline]
-    pub(crate) fn is_live(self) -> bool {
-        self.0 & 3 == Mark::Live as u64
+    fn is_nothing(self) -> bool {
+        self.0 == 0
     }
 
-    /// The head of a live block that is put to rest.
-    #[inline]
-    pub(crate) fn put_to_rest(self) -> Self {
-        Self(self.0 ^ (Mark::Live as u64 ^ Mark::Cached as u64))
-    }
-
-    /// The head of a resting block that is handed out for `requested` bytes.
-    #[inline]
-    pub(crate) fn woken(self, requested: u64) -> Self {
-        let rest = self.0 & ((1 << REQUESTED_SHIFT) - 1);
-        Self((requested << REQUESTED_SHIFT) | rest).put_to_rest()
-    }
-
+    /// Whether a block begins here, at exactly this address.
     #[inline]
     fn starts_at(self, address: u64) -> bool {
-        // A mark and the start, compared at once; the mark must not be `Nothing`.
-        (self.0 >> 2) & (STARTS as u64 - 1) == (address >> 9) & (STARTS as u64 - 1) && self.0 & 3 != 0
+        let start = (address >> 9) & (STARTS as u64 - 1);
+        self.0 & (((STARTS as u64 - 1) << 2) | 1) == (start << 2) | 1
     }
 }
 
@@ -168,60 +147,49 @@ impl Owner {
     }
 }
 
-/// The entries of one stretch of small blocks.
-type Leaf = OnceLock<Box<[Entry; STARTS]>>;
-
 /// The entries of 1 GiB of addresses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Unit {
     /// An [`Owner`].
     owner: AtomicU32,
-    large: OnceLock<Box<[Entry; 2 * STRETCHES]>>,
-    small: OnceLock<Box<[Leaf; STRETCHES]>>,
-}
-
-#[inline]
-fn stretch_of(address: u64) -> usize {
-    (address >> STRETCH_SHIFT) as usize & (STRETCHES - 1)
-}
-
-#[inline]
-fn start_of(address: u64) -> usize {
-    (address >> 9) as usize & (STARTS - 1)
+    /// Whether blocks here are small; never changes.
+    small: bool,
+    /// Entries by stretch: one for each start of small blocks, two in all for larger ones.
+    leaves: [OnceLock<Box<[Entry]>>; STRETCHES],
 }
 
 impl Unit {
+    fn new(small: bool) -> Self {
+        let leaves = core::array::from_fn(|_| OnceLock::new());
+        Self { owner: AtomicU32::new(Owner::NOBODY.0), small, leaves }
+    }
+
+    #[inline]
+    fn leaf(&self, address: u64) -> &OnceLock<Box<[Entry]>> {
+        &self.leaves[(address >> STRETCH_SHIFT) as usize & (STRETCHES - 1)]
+    }
+
     #[inline]
     fn find(&self, owner: Owner, address: u64) -> Option<&Entry> {
-        if owner.is_small() {
-            let leaf = self.small.get()?[stretch_of(address)].get()?;
-            let entry = &leaf[start_of(address)];
-            return (address & 511 == 0 && entry.head().0 & 3 != 0).then_some(entry);
-        }
-        let entries = self.large.get()?;
-        let pair = 2 * stretch_of(address);
-        let entry = &entries[pair];
-        if address & 511 != 0 {
-            return None;
-        }
-        if entry.head().starts_at(address) {
-            return Some(entry);
-        }
-        let entry = &entries[pair + 1];
-        entry.head().starts_at(address).then_some(entry)
+        let leaf = self.leaf(address).get()?;
+        let entry = if owner.is_small() {
+            leaf.get((address >> 9) as usize & (STARTS - 1))?
+        } else if leaf[0].head().starts_at(address) {
+            &leaf[0]
+        } else {
+            &leaf[1]
+        };
+        (entry.head().starts_at(address) && address & 511 == 0).then_some(entry)
     }
 
     /// An entry for a block that begins at `address` and has none.
     fn vacant(&self, owner: Owner, address: u64) -> &Entry {
+        let count = if owner.is_small() { STARTS } else { 2 };
+        let leaf = self.leaf(address).get_or_init(|| (0..count).map(|_| Entry::default()).collect());
         if owner.is_small() {
-            let leaves = self.small.get_or_init(|| boxed(|_| OnceLock::new()));
-            return &leaves[stretch_of(address)].get_or_init(|| boxed(|_| Entry::default()))
-                [start_of(address)];
+            return &leaf[(address >> 9) as usize & (STARTS - 1)];
         }
-        let entries = self.large.get_or_init(|| boxed(|_| Entry::default()));
-        let pair = 2 * stretch_of(address);
-        let vacant = entries[pair].head().mark() == Mark::Nothing;
-        &entries[if vacant { pair } else { pair + 1 }]
+        if leaf[0].head().is_nothing() { &leaf[0] } else { &leaf[1] }
     }
 }
 
@@ -245,19 +213,19 @@ impl AddressMap {
         Self { units: boxed(|_| OnceLock::new()), owners: Mutex::new(()) }
     }
 
-    /// Covers a segment; false when it is not made of whole units or a unit is taken: its blocks
-    /// are then found by the core alone.
+    /// Covers a segment; false when it is not made of whole units, or a unit is taken or once had blocks
+    /// of the other kind: its blocks are then found by the core alone.
     pub(crate) fn cover(&self, device: DeviceId, base: u64, len: u64, small: bool) -> bool {
         if base & ((1 << UNIT_SHIFT) - 1) != 0 || len < 1 << UNIT_SHIFT || (base + len) >> ADDRESS_BITS != 0 {
             return false;
         }
         let _guard = self.owners.lock();
-        let taken = |unit: &Unit| unit.owner.load(Relaxed) != Owner::NOBODY.0;
+        let taken = |unit: &Unit| unit.owner.load(Relaxed) != Owner::NOBODY.0 || unit.small != small;
         if units_of(base, len).any(|unit| self.units[unit].get().is_some_and(|unit| taken(unit))) {
             return false;
         }
         for unit in units_of(base, len) {
-            let unit = self.units[unit].get_or_init(Box::default);
+            let unit = self.units[unit].get_or_init(|| Box::new(Unit::new(small)));
             unit.owner.store(Owner::new(device, small).0, Release);
         }
         true
@@ -277,7 +245,7 @@ impl AddressMap {
         self.unit(address).map(|(_, owner)| owner)
     }
 
-    /// The owner and entry of the block that begins at `address`, live or cached.
+    /// The owner and entry of the block that begins at `address`, live or at rest in the front.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<(Owner, &Entry)> {
         let (unit, owner) = self.unit(address)?;
@@ -288,7 +256,7 @@ impl AddressMap {
     pub(crate) fn publish(&self, address: u64, len: u64, block: BlockId, head: Head) {
         let Some((unit, owner)) = self.unit(address) else { return };
         let entry = unit.vacant(owner, address);
-        debug_assert_eq!(entry.head().mark(), Mark::Nothing, "two blocks begin at {address:#x}");
+        debug_assert!(entry.head().is_nothing(), "two blocks begin at {address:#x}");
         entry.set_body(len, block);
         entry.set_head(head);
     }
@@ -321,7 +289,7 @@ mod tests {
         let large = [16 * GIB, 16 * GIB + (1 << 20) + 512, 17 * GIB - 512];
         let small = [20 * GIB, 20 * GIB + 512, 21 * GIB - 512];
         for (block, &address) in large.iter().chain(&small).enumerate() {
-            let head = Head::new(100 + block as u64, 7, address, Mark::Live);
+            let head = Head::new(100 + block as u64, 7, address);
             map.publish(address, 512 * (1 + block as u64), block as u32, head);
         }
         for (block, &address) in large.iter().chain(&small).enumerate() {
@@ -337,12 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn heads_keep_their_fields_through_rest_and_waking() {
-        let head = Head::new(MOST_REQUESTED - 1, NO_SLOT - 1, (5 << 21) + 512 * 77, Mark::Live);
-        let resting = head.put_to_rest();
-        assert_eq!((resting.mark(), resting.requested()), (Mark::Cached, MOST_REQUESTED - 1));
-        let woken = resting.woken(42);
-        assert_eq!((woken.mark(), woken.requested(), woken.slot()), (Mark::Live, 42, NO_SLOT - 1));
-        assert!(woken.starts_at(512 * 77) && !woken.starts_at(512 * 78));
+    fn heads_keep_their_fields() {
+        let head = Head::new(MOST_REQUESTED - 1, NO_SLOT - 1, (5 << 21) + 512 * 77);
+        assert_eq!((head.slot(), head.requested()), (NO_SLOT - 1, MOST_REQUESTED - 1));
+        let again = head.with_requested(42);
+        assert_eq!((again.requested(), again.slot()), (42, NO_SLOT - 1));
+        assert!(again.starts_at(512 * 77) && !again.starts_at(512 * 78) && !again.is_nothing());
+        assert!(!Head::NOTHING.starts_at(0));
     }
 }

@@ -1,7 +1,7 @@
 //! Shards: where freed blocks wait for the next request of the same size on the same stream.
 //!
 //! ```text
-//! small blocks   64 sets of 4 slots; size and stream choose the set; they rest until they are wanted
+//! small blocks   128 sets of 2 slots; size and stream choose the set; they rest until they are wanted
 //! large blocks   one queue of 16 slots in the order they were freed; the core takes the whole queue
 //!                back before it next serves this shard, so that it places large blocks as if each
 //!                free had reached it at once
@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-use super::map::{AddressMap, Entry, Head, Mark, NO_SLOT};
+use super::map::{AddressMap, Entry, Head, NO_SLOT};
 use crate::core::block::BlockId;
 use crate::core::stream::StreamId;
 use crate::core::tally::{Flow, Split};
@@ -22,9 +22,9 @@ use crate::sync::{Flag, FlagGuard};
 /// Shards of a device.
 pub(crate) const SHARDS: usize = 32;
 /// Sets of a shard.
-const SETS: usize = 64;
+const SETS: usize = 128;
 /// Slots of a set.
-const WAYS: usize = 4;
+const WAYS: usize = 2;
 /// Slots for small blocks; those of the queue follow.
 const SMALL: usize = SETS * WAYS;
 /// Slots of the queue of large blocks.
@@ -48,6 +48,8 @@ struct Slot {
     key: AtomicU64,
     /// The epoch in which it was freed.
     epoch: AtomicU32,
+    /// Bytes it was last asked for with.
+    requested: AtomicU64,
 }
 
 /// A stream that the front knows.
@@ -57,7 +59,8 @@ struct StreamPlace {
     handle: AtomicU64,
     /// The number the core knows it by.
     id: AtomicU32,
-    /// The stream's open epoch; changed only under the flag of its shard.
+    /// The stream's open epoch, or zero when nothing of it may rest; changed only under the flag of
+    /// its shard.
     epoch: AtomicU32,
 }
 
@@ -77,8 +80,8 @@ struct Column {
 #[repr(align(128))]
 struct Shard {
     flag: Flag,
-    /// Small blocks in the sets.
-    held: AtomicU32,
+    /// Whether there may be small blocks in the sets.
+    held: AtomicBool,
     /// Large blocks in the queue; they are in its first slots, oldest first.
     queued: AtomicU32,
     /// Large and small blocks, in this order.
@@ -90,7 +93,7 @@ impl Default for Shard {
     fn default() -> Self {
         Self {
             flag: Flag::default(),
-            held: AtomicU32::new(0),
+            held: AtomicBool::new(false),
             queued: AtomicU32::new(0),
             columns: Default::default(),
             slots: super::map::boxed(|_| Slot::default()),
@@ -132,7 +135,7 @@ fn key_of(len: u64, place: u16, small: bool) -> u64 {
 
 #[inline]
 fn set_of(key: u64) -> usize {
-    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SETS * WAYS
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57) as usize % SETS * WAYS
 }
 
 impl Front {
@@ -143,12 +146,12 @@ impl Front {
             streams: super::map::boxed(|_| StreamPlace::default()),
             enabled: AtomicBool::new(enabled),
         };
-        front.streams[0].epoch.store(1, Relaxed);
+        front.streams[0].epoch.store(u32::from(enabled), Relaxed);
         front.streams[0].handle.store(1, Relaxed);
         front
     }
 
-    /// Switches the cache; what rests in it must be drained afterwards.
+    /// Switches the cache. The epochs of all streams must be set anew, and what rests drained, afterwards.
     pub(crate) fn enable(&self, enabled: bool) {
         self.enabled.store(enabled, Relaxed);
     }
@@ -170,18 +173,21 @@ impl Front {
         let at = shard.find(key, small)?;
         let _guard = shard.flag.try_lock()?;
         let at = if shard.slots[at].key.load(Relaxed) == key { at } else { shard.find(key, small)? };
-        let (_, entry) = map.find(shard.slots[at].address.load(Relaxed))?;
         if !shard.charge(small, len, requested) {
             return None;
         }
-        let address = shard.slots[at].address.load(Relaxed);
-        if small {
-            shard.slots[at].key.store(0, Relaxed);
-            shard.held.store(shard.held.load(Relaxed).wrapping_sub(1), Relaxed);
-        } else {
-            shard.unqueue(at);
+        let slot = &shard.slots[at];
+        let address = slot.address.load(Relaxed);
+        if slot.requested.load(Relaxed) != requested
+            && let Some((_, entry)) = map.find(address)
+        {
+            entry.set_head(entry.head().with_requested(requested));
         }
-        entry.set_head(entry.head().woken(requested));
+        if small {
+            slot.key.store(0, Relaxed)
+        } else {
+            shard.unqueue(at)
+        }
         Some(address)
     }
 
@@ -190,30 +196,35 @@ impl Front {
     pub(crate) fn put(&self, entry: &Entry, address: u64, small: bool) -> Freed {
         let head = entry.head();
         let place = head.slot();
-        if place == NO_SLOT || !head.is_live() || !self.enabled.load(Relaxed) {
-            return Freed::ByCore;
-        }
+        let Some(stream) = self.streams.get(place as usize) else { return Freed::ByCore };
         let shard = self.shard(place);
         let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
-        if entry.head() != head {
+        let epoch = stream.epoch.load(Relaxed);
+        if entry.head() != head || epoch == 0 {
             return Freed::ByCore;
         }
         let (len, _) = entry.body();
         let key = key_of(len, place, small);
-        let stream = &self.streams[place as usize & (STREAMS - 1)];
-        let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
-        if stream.handle.load(Relaxed) == DISMISSED {
-            return Freed::ByCore;
-        }
+        let Some(at) = shard.vacant(key, address, small) else { return Freed::ByCore };
         let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
-        slot.epoch.store(stream.epoch.load(Relaxed), Relaxed);
-        let count = if small { &shard.held } else { &shard.queued };
-        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
-        entry.set_head(head.put_to_rest());
+        slot.epoch.store(epoch, Relaxed);
+        slot.requested.store(head.requested(), Relaxed);
+        if small {
+            shard.held.store(true, Relaxed);
+        } else {
+            shard.queued.store((at - SMALL) as u32 + 1, Relaxed);
+        }
         shard.refund(small, len, head.requested());
         Freed::Done
+    }
+
+    /// Whether the block of this entry rests. Called under the flag of its shard.
+    pub(crate) fn rests(&self, entry: &Entry, address: u64, small: bool) -> bool {
+        let place = entry.head().slot();
+        let key = key_of(entry.body().0, place, small);
+        place != NO_SLOT && self.shard(place).holds(key, address, small)
     }
 
     /// The number the core knows a stream by, if the front knows the stream.
@@ -231,12 +242,12 @@ impl Front {
     /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
     pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
         for shard in self.shards.iter() {
-            if shard.held.load(Relaxed) == 0 && shard.queued.load(Relaxed) == 0 {
+            if !shard.held.load(Relaxed) && shard.queued.load(Relaxed) == 0 {
                 continue;
             }
             let _guard = shard.flag.lock();
             shard.drain(map, 0..SMALL, &mut each);
-            shard.held.store(0, Relaxed);
+            shard.held.store(false, Relaxed);
             shard.drain(map, SMALL..SMALL + QUEUE, &mut each);
             shard.queued.store(0, Relaxed);
         }
@@ -270,7 +281,7 @@ impl Front {
             return None;
         }
         let _guard = self.shard(free as u16).flag.lock();
-        self.streams[free].epoch.store(epoch, Relaxed);
+        self.streams[free].epoch.store(self.open_epoch(epoch), Relaxed);
         self.streams[free].id.store(id, Relaxed);
         self.streams[free].handle.store(name, core::sync::atomic::Ordering::Release);
         Some(free as u16)
@@ -280,6 +291,7 @@ impl Front {
     pub(crate) fn dismiss(&self, place: u16) {
         let _guard = self.shard(place).flag.lock();
         self.streams[place as usize].handle.store(DISMISSED, Relaxed);
+        self.streams[place as usize].epoch.store(0, Relaxed);
     }
 
     /// Lets another stream have the place of a dismissed one, to which no block refers any more.
@@ -290,7 +302,13 @@ impl Front {
     /// Tells frees of the stream which epoch they belong to from now on.
     pub(crate) fn set_epoch(&self, place: u16, epoch: u32) {
         let _guard = self.shard(place).flag.lock();
-        self.streams[place as usize].epoch.store(epoch, Relaxed);
+        if self.streams[place as usize].handle.load(Relaxed) != DISMISSED {
+            self.streams[place as usize].epoch.store(self.open_epoch(epoch), Relaxed);
+        }
+    }
+
+    fn open_epoch(&self, epoch: u32) -> u32 {
+        if self.enabled.load(Relaxed) { epoch } else { 0 }
     }
 
     /// The sums of all shards.
@@ -374,21 +392,39 @@ impl Shard {
     fn find(&self, key: u64, small: bool) -> Option<usize> {
         if small {
             let set = set_of(key);
-            return (set..set + WAYS).find(|&at| self.slots[at].key.load(Relaxed) == key);
+            let is_it = |at: &usize| self.slots[*at].key.load(Relaxed) == key;
+            return Some(set).filter(is_it).or(Some(set + 1).filter(is_it));
         }
         let queued = self.queued.load(Relaxed) as usize;
         (SMALL..SMALL + queued.min(QUEUE)).rev().find(|&at| self.slots[at].key.load(Relaxed) == key)
     }
 
-    /// A slot that is empty: of the key's set, or the next of the queue.
+    /// A slot for a freed block: one that is empty of the key's set, or the next of the queue. None when
+    /// there is none, or when the block rests already.
     #[inline]
-    fn vacant(&self, key: u64, small: bool) -> Option<usize> {
+    fn vacant(&self, key: u64, address: u64, small: bool) -> Option<usize> {
+        if self.holds(key, address, small) {
+            return None;
+        }
         if small {
             let set = set_of(key);
-            return (set..set + WAYS).find(|&at| self.slots[at].key.load(Relaxed) == 0);
+            let is_empty = |at: &usize| self.slots[*at].key.load(Relaxed) == 0;
+            return Some(set).filter(is_empty).or(Some(set + 1).filter(is_empty));
         }
         let queued = self.queued.load(Relaxed) as usize;
         (queued < QUEUE).then_some(SMALL + queued)
+    }
+
+    /// Whether a block of this key and address rests here.
+    #[inline]
+    fn holds(&self, key: u64, address: u64, small: bool) -> bool {
+        let is_it = |slot: &Slot| slot.address.load(Relaxed) == address && slot.key.load(Relaxed) == key;
+        if small {
+            let set = set_of(key);
+            return is_it(&self.slots[set]) || is_it(&self.slots[set + 1]);
+        }
+        let queued = self.queued.load(Relaxed) as usize;
+        (SMALL..SMALL + queued.min(QUEUE)).any(|at| is_it(&self.slots[at]))
     }
 
     /// Takes a slot out of the queue; the later ones move up.
@@ -400,6 +436,7 @@ impl Shard {
             to.key.store(from.key.load(Relaxed), Relaxed);
             to.address.store(from.address.load(Relaxed), Relaxed);
             to.epoch.store(from.epoch.load(Relaxed), Relaxed);
+            to.requested.store(from.requested.load(Relaxed), Relaxed);
         }
         self.slots[last].key.store(0, Relaxed);
         self.queued.store(queued as u32 - 1, Relaxed);
@@ -412,7 +449,7 @@ impl Shard {
             let address = slot.address.load(Relaxed);
             if let Some((_, entry)) = map.find(address) {
                 let (_, block) = entry.body();
-                entry.set_head(Head::new(0, NO_SLOT, address, Mark::Nothing));
+                entry.set_head(Head::NOTHING);
                 each(Rested { block, epoch: slot.epoch.load(Relaxed) });
             }
         }
