@@ -1,0 +1,188 @@
+//! A driver on which a task ends when the test says so, and everything else when its turn comes.
+//!
+//! The simulated machine either lets work end by time or, with an endless lag, not by itself. A script
+//! wants both: its tasks stay, and an event behind nothing unfinished is complete at once. So this
+//! driver, asked about an event, first lets the event's stream run unless a task holds it up.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+use ascend_alloc::driver::{
+    DeviceId, Driver, DriverResult, Event, MemoryInfo, PageKind, PhysicalHandle, SimDriver, Stream,
+};
+
+/// Which tasks hold which streams up. A task is named by its stream.
+#[derive(Debug, Default)]
+struct Holds {
+    streams: HashMap<Stream, HashSet<Stream>>,
+    events: HashMap<Event, Stream>,
+}
+
+impl Holds {
+    fn over(&mut self, stream: Stream) {
+        let ended = self.streams.remove(&stream).unwrap_or_default();
+        for tasks in self.streams.values_mut() {
+            tasks.retain(|task| !ended.contains(task) && *task != stream);
+        }
+    }
+}
+
+/// See the module's documentation.
+pub struct GatedDriver {
+    inner: SimDriver,
+    holds: Mutex<Holds>,
+}
+
+impl GatedDriver {
+    pub fn new(inner: SimDriver) -> Self {
+        Self { inner, holds: Mutex::default() }
+    }
+
+    /// A task was queued to the stream that ends only when told.
+    pub fn hold(&self, stream: Stream) {
+        self.holds.lock().unwrap().streams.entry(stream).or_default().insert(stream);
+    }
+
+    /// A stream waits on the device for another.
+    pub fn order(&self, first: Stream, then: Stream) {
+        let mut holds = self.holds.lock().unwrap();
+        let tasks = holds.streams.get(&first).cloned().unwrap_or_default();
+        holds.streams.entry(then).or_default().extend(tasks);
+    }
+
+    /// All tasks of the stream end, and those it waits for.
+    pub fn finish(&self, device: DeviceId, stream: Stream) -> Result<(), i32> {
+        self.holds.lock().unwrap().over(stream);
+        self.inner.sim().executor().run_stream(device, stream.0)
+    }
+
+    /// A handle was given back: whoever gets it again is another stream.
+    pub fn forget(&self, stream: Stream) {
+        let mut holds = self.holds.lock().unwrap();
+        holds.streams.remove(&stream);
+        holds.events.retain(|_, recorded| *recorded != stream);
+    }
+}
+
+impl Driver for GatedDriver {
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn device_count(&self) -> DriverResult<u32> {
+        self.inner.device_count()
+    }
+
+    fn memory_info(&self, device: DeviceId) -> DriverResult<MemoryInfo> {
+        self.inner.memory_info(device)
+    }
+
+    fn granularity(&self, device: DeviceId, pages: PageKind) -> DriverResult<u64> {
+        self.inner.granularity(device, pages)
+    }
+
+    fn tail_pad(&self, device: DeviceId) -> DriverResult<u64> {
+        self.inner.tail_pad(device)
+    }
+
+    fn owner_access_is_addressable(&self, device: DeviceId) -> bool {
+        self.inner.owner_access_is_addressable(device)
+    }
+
+    fn reserve(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        self.inner.reserve(device, bytes)
+    }
+
+    fn release(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.inner.release(device, address)
+    }
+
+    fn malloc_physical(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<PhysicalHandle> {
+        self.inner.malloc_physical(device, bytes, pages)
+    }
+
+    fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
+        self.inner.free_physical(device, handle)
+    }
+
+    fn map(&self, device: DeviceId, address: u64, bytes: u64, handle: PhysicalHandle) -> DriverResult<()> {
+        self.inner.map(device, address, bytes, handle)
+    }
+
+    fn unmap(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.inner.unmap(device, address)
+    }
+
+    fn set_access(&self, device: DeviceId, address: u64, bytes: u64, peer: DeviceId) -> DriverResult<()> {
+        self.inner.set_access(device, address, bytes, peer)
+    }
+
+    fn malloc(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<u64> {
+        self.inner.malloc(device, bytes, pages)
+    }
+
+    fn free(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.inner.free(device, address)
+    }
+
+    fn create_event(&self, device: DeviceId) -> DriverResult<Event> {
+        self.inner.create_event(device)
+    }
+
+    fn destroy_event(&self, device: DeviceId, event: Event) -> DriverResult<()> {
+        self.inner.destroy_event(device, event)
+    }
+
+    fn record_event(&self, device: DeviceId, event: Event, stream: Stream) -> DriverResult<()> {
+        self.inner.record_event(device, event, stream)?;
+        self.holds.lock().unwrap().events.insert(event, stream);
+        Ok(())
+    }
+
+    fn query_event(&self, device: DeviceId, event: Event) -> DriverResult<bool> {
+        let holds = self.holds.lock().unwrap();
+        let stream = holds.events.get(&event).copied();
+        let free = |stream: &Stream| holds.streams.get(stream).is_none_or(HashSet::is_empty);
+        let stream = stream.filter(free);
+        drop(holds);
+        if let Some(stream) = stream {
+            // A stream that is gone answers that it is, and has nothing more to run.
+            let _ = self.inner.sim().executor().run_stream(device, stream.0);
+        }
+        self.inner.query_event(device, event)
+    }
+
+    fn synchronize_event(&self, device: DeviceId, event: Event) -> DriverResult<()> {
+        self.inner.synchronize_event(device, event)?;
+        let mut holds = self.holds.lock().unwrap();
+        if let Some(stream) = holds.events.get(&event).copied() {
+            holds.over(stream);
+        }
+        Ok(())
+    }
+
+    fn stream_wait_event(&self, device: DeviceId, stream: Stream, event: Event) -> DriverResult<()> {
+        self.inner.stream_wait_event(device, stream, event)?;
+        let first = self.holds.lock().unwrap().events.get(&event).copied();
+        if let Some(first) = first {
+            self.order(first, stream);
+        }
+        Ok(())
+    }
+
+    fn synchronize_stream(&self, device: DeviceId, stream: Stream) -> DriverResult<()> {
+        self.inner.synchronize_stream(device, stream)?;
+        self.holds.lock().unwrap().over(stream);
+        Ok(())
+    }
+
+    fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
+        self.inner.synchronize_device(device)?;
+        self.holds.lock().unwrap().streams.clear();
+        Ok(())
+    }
+
+    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
+        self.inner.is_capturing(device, stream)
+    }
+}

@@ -1,0 +1,543 @@
+//! A program around an allocator on a simulated machine, and everything it can be held to.
+//!
+//! [`World`] makes the calls a program would make: it allocates, queues tasks, records streams, frees.
+//! It keeps a shadow of what must be live and, with [`World::verify`], compares allocator,
+//! simulator and shadow with each other. Tasks stay queued until [`World::finish`] or until somebody
+//! waits for them.
+
+// Every test binary compiles this module and uses a part of it.
+#![allow(dead_code)]
+
+pub mod gate;
+pub mod scripts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
+use ascend_alloc::error::{OutOfMemory, PointerKind};
+use ascend_alloc::{BlockState, Config, DeviceAllocator, DevicePtr, Error, Result, SegmentSnapshot, Stats};
+use ascend_sim::exec::EVENT_SYNC;
+use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task};
+use gate::GatedDriver;
+
+pub const K: u64 = 1 << 10;
+pub const M: u64 = 1 << 20;
+pub const G: u64 = 1 << 30;
+/// Bytes of a chunk on the simulated parts.
+pub const GRANULE: u64 = 2 * M;
+
+/// The classic mode of the scenarios.
+pub const CLASSIC: &str = "expandable_segments:False";
+
+/// The calls whose successful ones the books must agree on.
+const COUNTED: [(&str, fn(&Stats) -> u64); 15] = [
+    ("aclrtMapMem", |stats| stats.calls.map),
+    ("aclrtUnmapMem", |stats| stats.calls.unmap),
+    ("aclrtMallocPhysical", |stats| stats.calls.malloc_physical),
+    ("aclrtFreePhysical", |stats| stats.calls.free_physical),
+    ("aclrtReserveMemAddress", |stats| stats.calls.reserve),
+    ("aclrtReleaseMemAddress", |stats| stats.calls.release),
+    ("aclrtMemSetAccess", |stats| stats.calls.set_access),
+    ("aclrtMallocAlign32", |stats| stats.calls.malloc),
+    ("aclrtFree", |stats| stats.calls.free),
+    ("aclrtRecordEvent", |stats| stats.calls.record_event),
+    ("aclrtQueryEventStatus", |stats| stats.calls.query_event),
+    ("aclrtStreamWaitEvent", |stats| stats.calls.stream_wait),
+    ("aclrtSynchronizeEvent", |stats| stats.calls.wait_event),
+    ("aclrtSynchronizeStream", |stats| stats.calls.wait_stream),
+    ("aclrtSynchronizeDevice", |stats| stats.calls.wait_device),
+];
+
+/// A live block as the program knows it.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub device: DeviceId,
+    pub stream: Stream,
+    pub requested: u64,
+    /// Bytes of the block.
+    pub bytes: u64,
+    /// Names the object in tasks and in its bytes.
+    pub tag: u64,
+    /// Streams it was recorded on.
+    pub recorded: Vec<Stream>,
+}
+
+/// How a [`World`] is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub conf: Config,
+    pub sim: SimConfig,
+}
+
+impl Default for Setup {
+    /// One device of 1 GiB without pad, default settings, work that never ends by itself.
+    fn default() -> Self {
+        let sim = SimConfig {
+            soc: Soc::Ascend950,
+            backing: BackingMode::MetadataOnly,
+            lag: LAG_NEVER,
+            ..SimConfig::default()
+        };
+        Self { conf: Config::default(), sim }
+    }
+}
+
+impl Setup {
+    /// With settings as text.
+    pub fn conf(mut self, text: &str) -> Self {
+        self.conf = Config::parse(text).expect("a configuration");
+        self
+    }
+
+    /// With devices of so many bytes.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.sim.capacity = bytes;
+        self
+    }
+
+    /// With so many devices.
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.sim.devices = devices;
+        self
+    }
+
+    /// With the part whose blocks need a pad of 32 bytes.
+    pub fn padded(mut self) -> Self {
+        self.sim.soc = Soc::Ascend910B;
+        self
+    }
+
+    pub fn build(self) -> World {
+        World::new(self)
+    }
+}
+
+/// A machine, an allocator on it, and the program that uses both.
+pub struct World {
+    pub sim: Sim,
+    pub driver: Arc<GatedDriver>,
+    pub alloc: Arc<DeviceAllocator>,
+    pub capacity: u64,
+    pub devices: u32,
+    /// By device and address.
+    pub live: BTreeMap<u64, Live>,
+    /// Whether live blocks are written when allocated and compared in `verify`.
+    pub contents: bool,
+    /// Whether symbols are missing.
+    pub missing: bool,
+    next_tag: u64,
+    last_current: Result<i32, i32>,
+}
+
+impl World {
+    pub fn new(setup: Setup) -> Self {
+        let sim = Sim::new(setup.sim.clone());
+        let driver = Arc::new(GatedDriver::new(SimDriver::new(sim.clone())));
+        let alloc = Arc::new(DeviceAllocator::new(setup.conf, driver.clone()).expect("an allocator"));
+        let last_current = sim.get_device();
+        Self {
+            sim,
+            driver,
+            alloc,
+            capacity: setup.sim.capacity,
+            devices: setup.sim.devices,
+            live: BTreeMap::new(),
+            contents: true,
+            missing: false,
+            next_tag: 1,
+            last_current,
+        }
+    }
+
+    // ---- the program ----
+
+    /// A new stream of a device.
+    pub fn stream_on(&self, device: DeviceId) -> Stream {
+        Stream(self.sim.on_device(device, || self.sim.create_stream()).unwrap().expect("a stream"))
+    }
+
+    /// A new stream of device 0.
+    pub fn stream(&self) -> Stream {
+        self.stream_on(0)
+    }
+
+    /// Asks for memory; nothing is queued.
+    pub fn try_alloc(
+        &mut self,
+        device: DeviceId,
+        bytes: u64,
+        align: u64,
+        stream: Stream,
+    ) -> Result<DevicePtr> {
+        let ptr = self.alloc.allocate(device, bytes, align, stream)?;
+        if !ptr.is_null() {
+            self.note_new(device, ptr, bytes, align, stream);
+        }
+        Ok(ptr)
+    }
+
+    fn note_new(&mut self, device: DeviceId, ptr: DevicePtr, requested: u64, align: u64, stream: Stream) {
+        let info = self.alloc.block_info(ptr).expect("a live block");
+        assert_eq!((info.device, info.address, info.stream), (device, ptr.0, stream));
+        assert_eq!(info.requested, requested, "requested bytes of {ptr:?}");
+        assert!(info.bytes >= requested + self.sim.soc().tail_pad(), "{info:?} is too short");
+        assert!(ptr.0.is_multiple_of(align.max(512)), "{ptr:?} is not aligned to {align}");
+        assert!(info.segment <= ptr.0 && ptr.0 + info.bytes <= info.segment + info.segment_bytes, "{info:?}");
+        let before = self.live.range(..ptr.0).next_back();
+        assert!(before.is_none_or(|(at, block)| at + block.bytes <= ptr.0), "{ptr:?} overlaps {before:?}");
+        let behind = self.live.range(ptr.0..).next();
+        assert!(behind.is_none_or(|(&at, _)| ptr.0 + info.bytes <= at), "{ptr:?} overlaps {behind:?}");
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let block = Live { device, stream, requested, bytes: info.bytes, tag, recorded: Vec::new() };
+        if self.contents {
+            self.write_marks(ptr.0, &block);
+        }
+        self.live.insert(ptr.0, block);
+    }
+
+    /// A block of device 0, which must be there.
+    #[track_caller]
+    pub fn alloc(&mut self, bytes: u64, stream: Stream) -> DevicePtr {
+        let ptr = self.try_alloc(0, bytes, 0, stream);
+        let ptr = ptr.unwrap_or_else(|error| panic!("{bytes} bytes: {error}"));
+        self.verify();
+        ptr
+    }
+
+    /// A request on device 0 that must fail for lack of memory.
+    #[track_caller]
+    pub fn alloc_fails(&mut self, bytes: u64, stream: Stream) -> OutOfMemory {
+        match self.try_alloc(0, bytes, 0, stream) {
+            Err(Error::OutOfMemory(report)) => {
+                assert_eq!((report.device, report.requested), (0, bytes));
+                self.verify();
+                *report
+            }
+            other => panic!("{bytes} bytes: {other:?}"),
+        }
+    }
+
+    /// Frees a live block.
+    #[track_caller]
+    pub fn free(&mut self, ptr: DevicePtr) {
+        self.live.remove(&ptr.0).expect("a live block");
+        self.alloc.deallocate(ptr).expect("freed");
+        self.verify();
+    }
+
+    /// A free that must be refused, for that reason, and change nothing.
+    #[track_caller]
+    pub fn free_fails(&mut self, ptr: DevicePtr, kind: PointerKind) {
+        let before = self.stats();
+        refused_pointer(self.alloc.deallocate(ptr), ptr, kind);
+        assert_eq!(self.stats(), before);
+        self.verify();
+    }
+
+    /// Tells the allocator that a stream uses a block.
+    #[track_caller]
+    pub fn record(&mut self, ptr: DevicePtr, stream: Stream) {
+        self.alloc.record_stream(ptr, stream).expect("recorded");
+        let block = self.live.get_mut(&ptr.0).expect("a live block");
+        if block.stream != stream && !block.recorded.contains(&stream) {
+            block.recorded.push(stream);
+        }
+        self.verify();
+    }
+
+    /// Queues a task that writes a live block to a stream.
+    #[track_caller]
+    pub fn work(&self, stream: Stream, label: &'static str, ptr: DevicePtr) {
+        let block = &self.live[&ptr.0];
+        let task = Task::new(label).writes(ptr.0, block.requested, block.tag);
+        self.sim.on_device(block.device, || self.sim.submit(stream.0, task)).unwrap().expect("queued");
+        self.driver.hold(stream);
+    }
+
+    /// Lets a stream wait for what another one has queued, on the device. Not an ACL call: the calls
+    /// counted are the allocator's.
+    #[track_caller]
+    pub fn order(&self, device: DeviceId, first: Stream, then: Stream) {
+        let exec = self.sim.executor();
+        let event = exec.create_event(device, EVENT_SYNC, true).expect("an event");
+        exec.record_event(device, event, first.0).expect("recorded");
+        exec.stream_wait_event(device, then.0, event).expect("waits");
+        exec.destroy_event(event).expect("destroyed");
+        self.driver.order(first, then);
+    }
+
+    /// Uses a live block on another stream as a program must: the stream waits for the contents, works,
+    /// and the allocator is told.
+    #[track_caller]
+    pub fn share(&mut self, user: Stream, label: &'static str, ptr: DevicePtr) {
+        let (device, home) = (self.live[&ptr.0].device, self.live[&ptr.0].stream);
+        self.order(device, home, user);
+        self.work(user, label, ptr);
+        self.record(ptr, user);
+    }
+
+    /// Ends all work of a stream of device 0 now queued, without the host learning of it.
+    #[track_caller]
+    pub fn finish(&self, stream: Stream) {
+        self.driver.finish(0, stream).expect("a stream");
+    }
+
+    /// Destroys a stream of device 0 and tells the allocator, as the program does.
+    #[track_caller]
+    pub fn destroy(&self, stream: Stream) {
+        self.sim.on_device(0, || self.sim.destroy_stream(stream.0)).unwrap().expect("destroyed");
+        self.driver.forget(stream);
+        self.alloc.stream_destroyed(0, stream).expect("told");
+        self.verify();
+    }
+
+    /// Frees everything that is live.
+    pub fn free_all(&mut self) {
+        let blocks: Vec<u64> = self.live.keys().copied().collect();
+        for address in blocks {
+            self.free(DevicePtr(address));
+        }
+    }
+
+    /// Makes a device current in this thread, as the program's own choice.
+    pub fn set_device(&mut self, device: i32) {
+        self.sim.set_device(device).expect("a device");
+        self.last_current = self.sim.get_device();
+    }
+
+    // ---- what can be looked at ----
+
+    /// Statistics of device 0.
+    pub fn stats(&self) -> Stats {
+        self.alloc.stats(0).expect("statistics")
+    }
+
+    /// Allocated, active and reserved bytes of device 0.
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let stats = self.stats();
+        let current = |array: ascend_alloc::stats::StatArray| array.all.current as u64;
+        (current(stats.allocated_bytes), current(stats.active_bytes), current(stats.reserved_bytes))
+    }
+
+    /// Allocated bytes of device 0.
+    pub fn allocated(&self) -> u64 {
+        self.sizes().0
+    }
+
+    /// Active bytes of device 0.
+    pub fn active(&self) -> u64 {
+        self.sizes().1
+    }
+
+    /// Reserved bytes of device 0.
+    pub fn reserved(&self) -> u64 {
+        self.sizes().2
+    }
+
+    /// Block bytes of a live block.
+    pub fn block(&self, ptr: DevicePtr) -> u64 {
+        self.live[&ptr.0].bytes
+    }
+
+    /// Calls of the simulated machine since `before` (see [`Sim::counters`]), without those that did not happen.
+    pub fn calls_since(&self, before: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
+        let counters = self.sim.counters().into_iter();
+        counters
+            .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))
+            .filter(|&(_, count)| count > 0)
+            .collect()
+    }
+
+    // ---- the invariants ----
+
+    /// Compares allocator, machine and shadow: invariants I1 to I5 of the scenarios, the heap
+    /// checker, the use checker, the bytes of live blocks.
+    #[track_caller]
+    pub fn verify(&self) {
+        if let Err(faults) = self.alloc.check() {
+            panic!("heap checker: {faults:#?}");
+        }
+        let findings = self.sim.findings();
+        assert!(findings.is_empty(), "use checker: {findings:#?}");
+        let (mut space, mut segments) = (0, 0);
+        let mut mapped = 0;
+        let mut calls = [0; COUNTED.len()];
+        for device in 0..self.devices {
+            let stats = self.alloc.stats(device).expect("statistics");
+            self.verify_device(device, &stats);
+            space += stats.reserved_address_space;
+            segments += stats.segment.all.current as u64;
+            mapped += self.mappings(device);
+            for (sum, (_, count)) in calls.iter_mut().zip(COUNTED) {
+                *sum += count(&stats);
+            }
+        }
+        // The machine rounds what is asked for up to whole GiB.
+        let reserved = self.sim.reserved_bytes();
+        assert!((space..=space + segments * G).contains(&reserved), "address space: {reserved} {space}");
+        assert_eq!(self.sim.mapping_count() as u64, mapped, "I3: mapped ranges");
+        for (sum, (name, _)) in calls.into_iter().zip(COUNTED) {
+            // The machine does not count calls of symbols that are missing.
+            assert!(sum == self.sim.count(name) || self.missing, "{sum} calls of {name}");
+        }
+        assert_eq!(self.sim.get_device(), self.last_current, "the current device was changed");
+    }
+
+    /// Mappings that the segments of a device stand for: one for each chunk and each classic block.
+    fn mappings(&self, device: DeviceId) -> u64 {
+        let snapshot = self.alloc.snapshot(device).expect("a snapshot");
+        let count = |segment: &SegmentSnapshot| match segment.is_expandable {
+            true => segment.total_size / GRANULE,
+            false => 1,
+        };
+        snapshot.segments.iter().map(count).sum()
+    }
+
+    fn verify_device(&self, device: DeviceId, stats: &Stats) {
+        let (requested, allocated) = (stats.requested_bytes.all.current, stats.allocated_bytes.all.current);
+        let (active, reserved) = (stats.active_bytes.all.current, stats.reserved_bytes.all.current);
+        // I1
+        assert!(0 <= requested && requested <= active, "I1: {requested} requested, {active} active");
+        assert!(allocated <= active && active <= reserved, "I1: {allocated} {active} {reserved}");
+        assert!(reserved as u64 + stats.cached_handles <= self.capacity, "I1: {reserved} reserved");
+        let live: Vec<_> = self.live.iter().filter(|(_, block)| block.device == device).collect();
+        assert_eq!(allocated as u64, live.iter().map(|(_, block)| block.bytes).sum::<u64>(), "I1: allocated");
+        assert_eq!(stats.allocation.all.current as usize, live.len(), "I1: allocations");
+        let live_requested: u64 = live.iter().map(|(_, block)| block.requested).sum();
+        assert!(live_requested <= requested as u64, "I1: requested");
+        // I5
+        let physical = reserved as u64 + stats.cached_handles;
+        assert_eq!(self.sim.physical_bytes(device), physical, "I5: bytes the driver counts as ours");
+        // I2
+        for &(&address, block) in &live {
+            assert!(self.sim.is_backed(address, block.bytes), "I2: {address:#x} {block:?} is not mapped");
+            if self.contents {
+                self.check_marks(address, block);
+            }
+        }
+        self.verify_snapshot(device, stats, &live);
+    }
+
+    /// I4 and the sums, from the snapshot alone.
+    fn verify_snapshot(&self, device: DeviceId, stats: &Stats, live: &[(&u64, &Live)]) {
+        let snapshot = self.alloc.snapshot(device).expect("a snapshot");
+        let (mut allocated, mut active, mut requested, mut total) = (0, 0, 0, 0);
+        let mut found = BTreeSet::new();
+        for segment in &snapshot.segments {
+            assert_eq!(segment.device, device);
+            let mut at = segment.address;
+            for block in &segment.blocks {
+                assert_eq!(block.address, at, "blocks tile their segment");
+                at += block.size;
+                assert_ne!(block.state, BlockState::InTransit, "no call is running");
+                if block.state == BlockState::ActiveAllocated {
+                    found.insert((block.address, block.size));
+                    allocated += block.size;
+                }
+                if block.state != BlockState::Inactive {
+                    active += block.size;
+                    requested += block.requested_size;
+                }
+            }
+            assert_eq!(at, segment.address + segment.total_size);
+            total += segment.total_size;
+            let free = |index: usize| {
+                let block = &segment.blocks[index];
+                block.state == BlockState::Inactive && !block.in_front
+            };
+            for index in 1..segment.blocks.len() {
+                let same = segment.blocks[index - 1].stream == segment.blocks[index].stream;
+                // Streams may share a handle one after the other, so equal handles say "same" only
+                // while none was destroyed; the heap checker looks at that more closely.
+                let apart = free(index - 1) && free(index) && same && self.contents;
+                assert!(!apart, "I4: free neighbours at {:#x}", segment.blocks[index].address);
+            }
+        }
+        let expected: BTreeSet<_> = live.iter().map(|&(&at, block)| (at, block.bytes)).collect();
+        assert_eq!(found, expected, "live blocks of the snapshot");
+        assert_eq!(allocated as i64, stats.allocated_bytes.all.current, "I4: allocated");
+        assert_eq!(active as i64, stats.active_bytes.all.current, "I4: active");
+        assert_eq!(requested as i64, stats.requested_bytes.all.current, "I4: requested");
+        assert_eq!(total as i64, stats.reserved_bytes.all.current, "I4: reserved");
+    }
+
+    /// I6: frees everything, empties, drops the allocator; nothing may be left.
+    #[track_caller]
+    pub fn close(mut self) {
+        self.free_all();
+        self.alloc.empty_cache(None).expect("emptied");
+        self.verify();
+        for device in 0..self.devices {
+            let stats = self.alloc.stats(device).expect("statistics");
+            let left =
+                (stats.allocation.all.current, stats.active.all.current, stats.reserved_bytes.all.current);
+            assert_eq!((left, stats.cached_handles), ((0, 0, 0), 0), "I6: device {device}");
+            assert_eq!((stats.segment.all.current, stats.reserved_address_space), (0, 0), "I6");
+        }
+        let Self { sim, alloc, last_current, devices, .. } = self;
+        let alloc = Arc::into_inner(alloc).expect("nobody else has the allocator");
+        drop(alloc);
+        assert_nothing_left(&sim, devices);
+        assert_eq!(sim.get_device(), last_current, "I6: the current device was changed");
+    }
+
+    // ---- bytes ----
+
+    /// Offsets at which a block is marked: both ends and every granule between.
+    fn marks(address: u64, block: &Live) -> impl Iterator<Item = u64> {
+        let last = block.requested.saturating_sub(8);
+        let first_border = (address / GRANULE + 1) * GRANULE - address;
+        let borders = (first_border..last).step_by((GRANULE * (1 + block.requested / (64 * M))) as usize);
+        core::iter::once(0).chain(borders).chain([last]).filter(move |_| block.requested >= 8)
+    }
+
+    fn write_marks(&self, address: u64, block: &Live) {
+        for offset in Self::marks(address, block) {
+            let mark = (block.tag << 32 | offset >> 3).to_le_bytes();
+            self.sim.write_bytes(address + offset, &mark).expect("mapped");
+        }
+    }
+
+    #[track_caller]
+    fn check_marks(&self, address: u64, block: &Live) {
+        for offset in Self::marks(address, block) {
+            let mut found = [0; 8];
+            self.sim.read_bytes(address + offset, &mut found).expect("mapped");
+            let mark = block.tag << 32 | offset >> 3;
+            assert_eq!(u64::from_le_bytes(found), mark, "bytes at {:#x} of {block:?}", address + offset);
+        }
+    }
+}
+
+/// That a call was refused because of its pointer.
+#[track_caller]
+pub fn refused_pointer<T: core::fmt::Debug>(answer: Result<T>, ptr: DevicePtr, expected: PointerKind) {
+    match answer {
+        Err(Error::Pointer { address, kind }) => assert_eq!((address, kind), (ptr.0, expected)),
+        other => panic!("{ptr:?}: {other:?}"),
+    }
+}
+
+/// That a call failed with a code of the driver.
+#[track_caller]
+pub fn refused_by_driver<T: core::fmt::Debug>(answer: Result<T>, code: i32) {
+    match answer {
+        Err(Error::Driver(error)) => assert_eq!(error.code, code),
+        other => panic!("expected code {code}: {other:?}"),
+    }
+}
+
+/// That a machine holds nothing of an allocator that is gone.
+#[track_caller]
+pub fn assert_nothing_left(sim: &Sim, devices: u32) {
+    let findings = sim.findings();
+    assert!(findings.is_empty(), "use checker: {findings:#?}");
+    for device in 0..devices {
+        assert_eq!(sim.physical_bytes(device), 0, "I6: physical memory of device {device}");
+    }
+    assert_eq!((sim.mapping_count(), sim.reserved_bytes()), (0, 0), "I6: mappings and address space");
+    let (made, gone) = (sim.count("aclrtCreateEventExWithFlag"), sim.count("aclrtDestroyEvent"));
+    assert_eq!(made, gone, "I6: events made and destroyed");
+}
