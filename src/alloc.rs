@@ -386,7 +386,7 @@ impl DeviceAllocator {
 
     /// The device one of whose segments contains the address.
     fn owner(&self, address: u64) -> Result<&Device> {
-        if let Some(owner) = self.map.owner(address)
+        if let Some((owner, _)) = self.map.find(address)
             && let Some(state) = self.devices[owner.device() as usize].get()
         {
             return Ok(state);

@@ -8,7 +8,7 @@ use crate::core::{Core, Limits, UNIT, segment::Class};
 use crate::driver::{DeviceId, Driver, DriverError, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
-use crate::front::shard::Freed;
+use crate::front::shard::{Freed, Rested};
 use crate::front::{AddressMap, Entry, Front};
 use crate::hook::HookSlot;
 use crate::stats::{StatArray, Stats};
@@ -117,18 +117,34 @@ impl Device {
         known.ok_or_else(|| Error::Pointer { address, kind: core.kind_of(address) })
     }
 
-    /// Takes a live block out of the address map, so that nobody can free it any more.
-    pub(super) fn unpublish(&self, core: &mut Core, map: &AddressMap, address: u64) -> Result<BlockId> {
+    /// Takes a live block out of the address map, so that nobody can free it any more. Gives what it was
+    /// last asked for with, if the map knows better than the core. Blocks of its shard's queue, which
+    /// were freed before, come back first.
+    pub(super) fn unpublish(
+        &self,
+        core: &mut Core,
+        map: &AddressMap,
+        address: u64,
+    ) -> Result<(BlockId, Option<u64>)> {
         if let Some((owner, entry)) = map.find(address) {
-            let _guard = self.front.guard(entry.head().slot());
-            if self.front.rests(entry, address, owner.is_small()) {
+            let head = entry.head();
+            let taken = |rested: Rested| core.take_back(rested.block, Some(rested.epoch));
+            let _guard = if owner.is_small() {
+                self.front.guard(head.slot())
+            } else {
+                self.front.guard_drained(head.slot(), map, taken)
+            };
+            let head = entry.head();
+            if head == Head::NOTHING || self.front.rests(entry, address, owner.is_small()) {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
             entry.set_head(Head::NOTHING);
-            return Ok(entry.body().1);
+            return Ok((entry.body().1, Some(head.requested())));
         }
-        let known = core.starts.remove(&address);
-        known.ok_or_else(|| Error::Pointer { address, kind: core.kind_of(address) })
+        match core.starts.remove(&address) {
+            Some(id) => Ok((id, None)),
+            None => Err(Error::Pointer { address, kind: core.kind_of(address) }),
+        }
     }
 
     /// Makes a live block known to frees.
@@ -273,7 +289,7 @@ impl Device {
         let len = core.block_len(bytes.max(least)).unwrap_or(u64::MAX);
         let small = class.is_small();
         let old = core.blocks[id].len;
-        let id = self.unpublish(&mut core, map, address)?;
+        let (id, _) = self.unpublish(&mut core, map, address)?;
         core.tally.refund(small, old, requested);
         core.blocks[id].requested = bytes;
         let splittable =

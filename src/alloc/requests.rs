@@ -7,7 +7,6 @@ use crate::core::segment::Class;
 use crate::core::{Core, UNIT};
 use crate::driver::{DriverResult, MemoryInfo, Stream};
 use crate::error::{Error, Result};
-use crate::front::map::NO_SLOT;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
 
@@ -80,20 +79,22 @@ impl Caller<'_> {
     /// Frees the live block that begins at `address`.
     pub(super) fn deallocate(&self, address: u64) -> Result<()> {
         let mut core = self.device.core.lock();
-        let head = self.map.find(address).map(|(_, entry)| entry.head());
-        let requested = head.map(|head| head.requested());
-        if let Some(place) = head.map(|head| head.slot()).filter(|&place| place != NO_SLOT) {
-            // Blocks freed before this one come first.
-            self.device.drain_queue(&mut core, self.map, place);
-        }
-        let id = self.device.unpublish(&mut core, self.map, address)?;
+        let (id, requested) = self.device.unpublish(&mut core, self.map, address)?;
         core.free(id, requested);
         self.watch(&mut core, 2);
+        if core.logging || core.due || core.decay_due {
+            self.after_free(core);
+        }
+        Ok(())
+    }
+
+    /// What is now and then to be done after a free: close an epoch, give old memory back, tell the hook.
+    #[cold]
+    fn after_free<'a>(&'a self, mut core: Guard<'a>) {
         let mut log = core.take_log();
         let mut chore = Request::chore();
         if let Some(step) = core.due() {
             core = self.perform(core, step, &mut chore);
-            log.extend(core.take_log());
         }
         if core::mem::take(&mut core.decay_due) {
             drop(core);
@@ -101,12 +102,11 @@ impl Caller<'_> {
             core = self.device.core.lock();
             if let Some(step) = core.decayed(now) {
                 core = self.perform(core, step, &mut chore);
-                log.extend(core.take_log());
             }
         }
+        log.extend(core.take_log());
         drop(core);
         self.hook.tell(&log);
-        Ok(())
     }
 
     /// Grows a live block in place; false when there is no room behind it.
@@ -173,9 +173,11 @@ impl Caller<'_> {
         }
         core.note(Action::Allocate, address, len, request.handle);
         self.watch(&mut core, 2);
-        let log = core.take_log();
-        drop(core);
-        self.hook.tell(&log);
+        if core.logging {
+            let log = core.take_log();
+            drop(core);
+            self.hook.tell(&log);
+        }
         address
     }
 

@@ -59,6 +59,11 @@ impl Core {
                 }
                 _ => {}
             }
+            if request.len > self.limit.unwrap_or(u64::MAX).min(self.limits.total) {
+                self.note_retry(request);
+                let error = self.out_of_memory(request);
+                return self.give_up(request, error);
+            }
             if !request.polled {
                 request.polled = true;
                 if let Some(step) = self.query() {

@@ -239,12 +239,6 @@ impl AddressMap {
         }
     }
 
-    /// Whose the address is.
-    #[inline]
-    pub(crate) fn owner(&self, address: u64) -> Option<Owner> {
-        self.unit(address).map(|(_, owner)| owner)
-    }
-
     /// The owner and entry of the block that begins at `address`, live or at rest in the front.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<(Owner, &Entry)> {

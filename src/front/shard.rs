@@ -80,6 +80,8 @@ struct Column {
 #[repr(align(128))]
 struct Shard {
     flag: Flag,
+    /// Whether anything ever rested here; until then there is nothing to sum up.
+    used: AtomicBool,
     /// Whether there may be small blocks in the sets.
     held: AtomicBool,
     /// Large blocks in the queue; they are in its first slots, oldest first.
@@ -93,6 +95,7 @@ impl Default for Shard {
     fn default() -> Self {
         Self {
             flag: Flag::default(),
+            used: AtomicBool::new(false),
             held: AtomicBool::new(false),
             queued: AtomicU32::new(0),
             columns: Default::default(),
@@ -206,6 +209,7 @@ impl Front {
         let (len, _) = entry.body();
         let key = key_of(len, place, small);
         let Some(at) = shard.vacant(key, address, small) else { return Freed::ByCore };
+        shard.used.store(true, Relaxed);
         let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
@@ -239,6 +243,19 @@ impl Front {
         (place != NO_SLOT).then(|| self.shard(place).flag.lock())
     }
 
+    /// The same, after the queue of that shard was taken out. Called under the device's lock.
+    #[inline]
+    pub(crate) fn guard_drained(
+        &self,
+        place: u16,
+        map: &AddressMap,
+        mut each: impl FnMut(Rested),
+    ) -> Option<FlagGuard<'_>> {
+        let guard = self.guard(place)?;
+        self.shard(place).drain_queue(map, &mut each);
+        Some(guard)
+    }
+
     /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
     pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
         for shard in self.shards.iter() {
@@ -261,9 +278,7 @@ impl Front {
             return;
         }
         let _guard = shard.flag.lock();
-        let queued = shard.queued.load(Relaxed) as usize;
-        shard.drain(map, SMALL..SMALL + queued, &mut each);
-        shard.queued.store(0, Relaxed);
+        shard.drain_queue(map, &mut each);
     }
 
     /// The place of a stream, made if there is room. Called under the device's lock.
@@ -314,7 +329,7 @@ impl Front {
     /// The sums of all shards.
     pub(crate) fn flow(&self) -> Flow {
         let mut sum = Flow::default();
-        for shard in self.shards.iter() {
+        for shard in self.used() {
             let _guard = shard.flag.lock();
             sum.add(&shard.flow());
         }
@@ -326,11 +341,11 @@ impl Front {
     pub(crate) fn gather(&self) -> (Split, i64) {
         let mut sum = Flow::default();
         let mut used = 0;
-        for shard in self.shards.iter() {
+        for shard in self.used() {
             let _guard = shard.flag.lock();
             let flow = shard.flow();
             shard.set_room(&flow.balance(), &Split::default());
-            used += i64::from(shard.is_used());
+            used += 1;
             sum.add(&flow);
         }
         (sum.balance(), used)
@@ -338,7 +353,7 @@ impl Front {
 
     /// Gives each shard in use room below the peaks.
     pub(crate) fn deal(&self, share: &Split) {
-        for shard in self.shards.iter().filter(|shard| shard.is_used()) {
+        for shard in self.used() {
             let _guard = shard.flag.lock();
             shard.set_room(&shard.flow().balance(), share);
         }
@@ -353,6 +368,12 @@ impl Front {
             all.extend(full.map(|slot| (slot.address.load(Relaxed), slot.key.load(Relaxed) >> 14 << 9)));
         }
         all
+    }
+
+    /// Shards that have anything to tell. One that is used for the first time meanwhile has no room yet,
+    /// so that it can only have counted blocks given back.
+    fn used(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(|shard| shard.used.load(Relaxed))
     }
 
     #[inline]
@@ -442,6 +463,16 @@ impl Shard {
         self.queued.store(queued as u32 - 1, Relaxed);
     }
 
+    /// Empties the queue.
+    #[inline]
+    fn drain_queue(&self, map: &AddressMap, each: &mut impl FnMut(Rested)) {
+        let queued = self.queued.load(Relaxed) as usize;
+        if queued > 0 {
+            self.drain(map, SMALL..SMALL + queued.min(QUEUE), each);
+            self.queued.store(0, Relaxed);
+        }
+    }
+
     /// Empties slots; their blocks leave the address map.
     fn drain(&self, map: &AddressMap, slots: core::ops::Range<usize>, each: &mut impl FnMut(Rested)) {
         for slot in self.slots[slots].iter().filter(|slot| slot.key.load(Relaxed) != 0) {
@@ -492,13 +523,6 @@ impl Shard {
             }
         }
         flow
-    }
-
-    fn is_used(&self) -> bool {
-        self.columns.iter().any(|column| {
-            let out = column.sum[0].load(Relaxed) - column.room[0].load(Relaxed);
-            column.up[0].load(Relaxed) != out
-        })
     }
 
     /// Gives each column the room of its share, where `balance` is out.
