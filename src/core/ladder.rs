@@ -297,7 +297,7 @@ impl Core {
         if pressed {
             self.note_retry(request);
         }
-        remap.runs = self.gather(moves, |_| true);
+        remap.runs = self.gather_latest(moves);
         remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
         remap.create = grow as u32;
         self.physical += grow * granule;

@@ -7,8 +7,8 @@
 //!
 //! A *run* is a stretch of neighbouring blocks that are free for the request's stream or holes. The
 //! request goes where it needs the fewest new chunks; among equals a stretch that is not the far end of
-//! a reservation, then the lowest address. Chunks to fill it come from blocks that have been idle
-//! for longest, from their far ends, and only when no queued work can touch them.
+//! a reservation, then the lowest address. Chunks to fill it come from the far ends of idle blocks, and
+//! only when no queued work can touch them.
 
 use super::Core;
 use super::block::{Block, BlockId, NONE, State};
@@ -17,6 +17,8 @@ use super::segment::Class;
 use super::stream::StreamId;
 use crate::driver::PhysicalHandle;
 
+/// Blocks looked at among those that became free last.
+const LATEST: usize = 512;
 /// Holes looked at before settling for the best so far.
 const HOLES: usize = 512;
 
@@ -109,6 +111,29 @@ impl Core {
         }
     }
 
+    /// Takes up to `wanted` chunks from idle blocks for another place, and marks them busy: those that
+    /// became free last come first. In a step that repeats, what was freed last is needed again last;
+    /// taking what is longest idle made such steps move the same chunks to and fro (see the design).
+    pub(crate) fn gather_latest(&mut self, wanted: u64) -> Vec<Run> {
+        let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
+        let mut left = wanted;
+        let mut id = self.idle.tail;
+        let mut seen = 0;
+        while id != NONE && left > 0 && seen < LATEST {
+            self.movable(id, &mut left, &mut found);
+            id = self.blocks[id].list_prev;
+            seen += 1;
+        }
+        // Behind a slow device the latest blocks are all in use; then the oldest are taken.
+        let end = id;
+        id = self.idle.head;
+        while id != NONE && left > 0 && end != NONE {
+            self.movable(id, &mut left, &mut found);
+            id = if id == end { NONE } else { self.blocks[id].list_next };
+        }
+        found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
+    }
+
     /// Takes up to `wanted` chunks from idle blocks, longest idle first, as long as the blocks are `fit`,
     /// and marks them busy.
     pub(crate) fn gather(&mut self, wanted: u64, fit: impl Fn(&Block) -> bool) -> Vec<Run> {
@@ -161,16 +186,15 @@ impl Core {
         }
     }
 
-    /// The two ways to use a hole: begin with the free block before it, or end with the one behind.
+    /// The ways to use a hole: begin with the free block before it, or end with the one behind.
     fn places_at(&self, hole: BlockId, request: &Request) -> impl Iterator<Item = Place> {
         let before = self.blocks[hole].prev;
         let first = if before != NONE && self.is_usable(before, request.stream) { before } else { hole };
         let behind = self.blocks[hole].next;
         let ends = behind != NONE && self.is_usable(behind, request.stream);
         let forward = self.place_from(first, request);
-        let alone = if first == hole { None } else { self.place_from(hole, request) };
         let backward = if ends { self.place_to(behind, request) } else { None };
-        [forward, alone, backward].into_iter().flatten()
+        [forward, backward].into_iter().flatten()
     }
 
     fn place_from(&self, first: BlockId, request: &Request) -> Option<Place> {
