@@ -69,7 +69,7 @@ if [ "$compiler" != "$was_compiler" ]; then
     echo "note: the baseline was taken with rustc $was_compiler, this is $compiler"
 fi
 awk -v tolerance="$tolerance" '
-    FNR == NR { if ($1 != "#") { before[$1] = $2 } next }
+    FNR == NR { if (NF == 2 && $1 != "#") { before[$1] = $2 } next }
     {
         seen[$1] = 1
         if (!($1 in before)) {

@@ -18,7 +18,7 @@ use common::unit;
 /// Passes over a trace; the last one is timed.
 const PASSES: u32 = 3;
 /// How often each trace is measured; the median counts.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
