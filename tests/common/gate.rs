@@ -30,12 +30,19 @@ impl Holds {
 /// See the module's documentation.
 pub struct GatedDriver {
     inner: SimDriver,
+    /// Whether events behind nothing unfinished complete when asked about.
+    prompt: bool,
     holds: Mutex<Holds>,
 }
 
 impl GatedDriver {
     pub fn new(inner: SimDriver) -> Self {
-        Self { inner, holds: Mutex::default() }
+        Self { inner, prompt: true, holds: Mutex::default() }
+    }
+
+    /// One that leaves it to the machine when work ends.
+    pub fn passive(inner: SimDriver) -> Self {
+        Self { prompt: false, ..Self::new(inner) }
     }
 
     /// A task was queued to the stream that ends only when told.
@@ -143,7 +150,7 @@ impl Driver for GatedDriver {
         let holds = self.holds.lock().unwrap();
         let stream = holds.events.get(&event).copied();
         let free = |stream: &Stream| holds.streams.get(stream).is_none_or(HashSet::is_empty);
-        let stream = stream.filter(free);
+        let stream = stream.filter(free).filter(|_| self.prompt);
         drop(holds);
         if let Some(stream) = stream {
             // A stream that is gone answers that it is, and has nothing more to run.
