@@ -290,7 +290,6 @@ impl Device {
         let small = class.is_small();
         let old = core.blocks[id].len;
         let (id, _) = self.unpublish(&mut core, map, address)?;
-        core.tally.refund(small, old, requested);
         core.blocks[id].requested = bytes;
         let splittable =
             !class.is_classic() || small || old.saturating_sub(len) > crate::core::segment::SMALL_LIMIT;
@@ -298,7 +297,7 @@ impl Device {
             core.cut_tail(id, len);
         }
         let len = core.blocks[id].len;
-        core.tally.charge(small, len, bytes);
+        core.tally.resize(small, (old, len), (requested, bytes));
         self.publish(&mut core, map, id);
         Ok(())
     }

@@ -143,9 +143,8 @@ impl Caller<'_> {
         }
         if fits {
             core.blocks[id].requested = bytes;
-            core.tally.refund(small, old, requested);
             let len = core.blocks[id].len;
-            if core.tally.charge(small, len, bytes) {
+            if core.tally.resize(small, (old, len), (requested, bytes)) {
                 device.settle_peaks(&mut core);
             }
         }
@@ -183,17 +182,16 @@ impl Caller<'_> {
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.
     fn follow_epochs(&self, core: &Core, step: Step) -> Step {
-        let closed: Vec<u32> = match &step {
-            Step::Record(streams) | Step::Join(_, _, streams) => {
-                streams.iter().map(|entry| entry.0).collect()
-            }
-            Step::WaitDevice(streams) => streams.iter().map(|entry| entry.0).collect(),
-            _ => return step,
-        };
-        for state in closed.into_iter().map(|id| &core.streams[id as usize]) {
+        let follow = |id: u32| {
+            let state = &core.streams[id as usize];
             if let Some(place) = state.slot {
                 self.device.front.set_epoch(place, state.open);
             }
+        };
+        match &step {
+            Step::Record(streams) | Step::Join(_, _, streams) => streams.iter().for_each(|s| follow(s.0)),
+            Step::WaitDevice(streams) => streams.iter().for_each(|s| follow(s.0)),
+            _ => {}
         }
         step
     }

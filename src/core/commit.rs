@@ -1,8 +1,10 @@
 //! Outcomes of steps back into the heap: what came about is kept, what failed is undone.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request};
+use super::plan::{Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request};
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
@@ -47,7 +49,7 @@ impl Core {
             Outcome::Waited(stream, event, epoch, result) => match result {
                 Ok(()) => {
                     self.note(Action::Wait, 0, 0, self.streams[stream as usize].handle);
-                    self.end_epochs(vec![(stream, event, epoch)]);
+                    self.end_epochs(smallvec![(stream, event, epoch)]);
                 }
                 Err(error) => request.failure = Some(error.into()),
             },
@@ -83,7 +85,7 @@ impl Core {
     }
 
     /// Takes the outcome of recording events, whoever asked for it.
-    fn commit_recorded(&mut self, recorded: Vec<(StreamId, u32, Recorded)>) {
+    fn commit_recorded(&mut self, recorded: Closed) {
         for (id, epoch, result) in recorded {
             let state = &mut self.streams[id as usize];
             match result {
@@ -103,7 +105,7 @@ impl Core {
     }
 
     /// Takes the outcome of letting a stream wait for others: what they used until then is open to it.
-    fn commit_joined(&mut self, waiter: StreamId, joined: Vec<(StreamId, u32, Recorded, bool)>) {
+    fn commit_joined(&mut self, waiter: StreamId, joined: SmallVec<[(StreamId, u32, Recorded, bool); 2]>) {
         let recorded = joined.iter().map(|&(id, epoch, result, _)| (id, epoch, result)).collect();
         self.commit_recorded(recorded);
         for (other, epoch, _, waited) in joined {
@@ -118,7 +120,7 @@ impl Core {
     }
 
     /// Takes the outcome of asking for finished epochs.
-    pub(crate) fn end_epochs(&mut self, over: Vec<(StreamId, Event, u32)>) {
+    pub(crate) fn end_epochs(&mut self, over: Closing) {
         for (id, event, epoch) in over {
             let state = &mut self.streams[id as usize];
             // Another thread may have seen the same event complete before.

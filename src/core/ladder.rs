@@ -13,10 +13,11 @@
 //! the device, or the limit, has no room.
 
 use hashbrown::HashSet;
+use smallvec::SmallVec;
 
 use super::Core;
 use super::block::State;
-use super::plan::{GiveBack, Remap, Request, Rung, Step};
+use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
 use super::segment::SMALL_LIMIT;
 use super::stream::StreamId;
 use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
@@ -91,15 +92,16 @@ impl Core {
 
     /// Asks for finished epochs on every stream that has events under way.
     pub(crate) fn query(&self) -> Option<Step> {
-        let pending = self.streams.iter().enumerate().filter(|(_, state)| !state.closing.is_empty());
-        let pending: Vec<_> =
-            pending.map(|(id, state)| (id as StreamId, state.closing.iter().copied().collect())).collect();
-        (!pending.is_empty()).then_some(Step::Query(pending))
+        let mut closing = Closing::new();
+        for (id, state) in self.streams.iter().enumerate() {
+            closing.extend(state.closing.iter().map(|&(event, epoch)| (id as StreamId, event, epoch)));
+        }
+        (!closing.is_empty()).then_some(Step::Query(closing))
     }
 
     /// Closes the open epochs of all streams that need it.
     pub(crate) fn close_all(&mut self) -> Option<Step> {
-        let ids: Vec<StreamId> = (0..self.streams.len() as StreamId)
+        let ids: SmallVec<[StreamId; 8]> = (0..self.streams.len() as StreamId)
             .filter(|&id| {
                 let state = &self.streams[id as usize];
                 state.has_open_work() && state.alive && !state.broken

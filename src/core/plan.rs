@@ -106,6 +106,13 @@ pub(crate) struct Remap {
     pub(crate) access: bool,
 }
 
+/// Events under way and the epochs they close, by stream, oldest first.
+pub(crate) type Closing = SmallVec<[(StreamId, Event, u32); 8]>;
+/// Streams whose open epoch is to be closed: number, handle, the epoch, and an event to record.
+pub(crate) type ToClose = SmallVec<[(StreamId, Stream, u32, Option<Event>); 2]>;
+/// What came of each.
+pub(crate) type Closed = SmallVec<[(StreamId, u32, Recorded); 2]>;
+
 /// What to call next.
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -114,13 +121,13 @@ pub(crate) enum Step {
     /// The front cache's blocks must be brought back (no driver call; done under the lock).
     Flush,
     /// Ask which events have completed.
-    Query(Vec<(StreamId, Vec<(Event, u32)>)>),
-    /// Record an event on each stream; the number is the epoch it closes.
-    Record(Vec<(StreamId, Stream, u32, Option<Event>)>),
+    Query(Closing),
+    /// Record an event on each stream.
+    Record(ToClose),
     /// Reserve address space for a class: the wish and the least that helps, bytes.
     Reserve(Class, u64, u64),
     /// Let a stream wait, on the device, for others: each gets an event that closes an epoch.
-    Join(StreamId, Stream, Vec<(StreamId, Stream, u32, Option<Event>)>),
+    Join(StreamId, Stream, ToClose),
     /// Put chunks behind a range.
     Remap(Box<Remap>),
     /// Take a classic segment.
@@ -209,11 +216,11 @@ pub(crate) enum Recorded {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// For [`Step::Query`]: the epochs that are over, each with its event; and the first refusal.
-    Queried(Vec<(StreamId, Event, u32)>, Option<DriverError>),
+    Queried(Closing, Option<DriverError>),
     /// For [`Step::Record`].
-    Recorded(Vec<(StreamId, u32, Recorded)>),
+    Recorded(Closed),
     /// For [`Step::Join`]: the stream that waits; and of each other one, whether it is waited for.
-    Joined(StreamId, Vec<(StreamId, u32, Recorded, bool)>),
+    Joined(StreamId, SmallVec<[(StreamId, u32, Recorded, bool); 2]>),
     /// For [`Step::Reserve`]: address and bytes.
     Reserved(Class, Result<(u64, u64), DriverError>),
     /// For [`Step::Remap`].
@@ -245,7 +252,7 @@ pub(crate) struct Caller<'a> {
 pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -> Outcome {
     let Caller { driver, device, .. } = caller;
     match step {
-        Step::Query(streams) => query(caller, streams, calls),
+        Step::Query(closing) => query(caller, &closing, calls),
         Step::Record(streams) => {
             let recorded = streams
                 .into_iter()
@@ -275,23 +282,22 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
     }
 }
 
-fn query(
-    caller: Caller<'_>,
-    streams: Vec<(StreamId, Vec<(Event, u32)>)>,
-    calls: &mut DriverCalls,
-) -> Outcome {
-    let mut over = Vec::new();
+fn query(caller: Caller<'_>, closing: &Closing, calls: &mut DriverCalls) -> Outcome {
+    let mut over = Closing::new();
     let mut failure = None;
-    for (id, events) in streams {
-        for (event, epoch) in events {
-            calls.query_event += 1;
-            match caller.driver.query_event(caller.device, event) {
-                Ok(true) => over.push((id, event, epoch)),
-                Ok(false) => break,
-                Err(error) => {
-                    failure.get_or_insert(error);
-                    break;
-                }
+    let mut pending = None;
+    for &(id, event, epoch) in closing {
+        // Events of a stream complete in order: behind one that has not, none has.
+        if pending == Some(id) {
+            continue;
+        }
+        calls.query_event += 1;
+        match caller.driver.query_event(caller.device, event) {
+            Ok(true) => over.push((id, event, epoch)),
+            Ok(false) => pending = Some(id),
+            Err(error) => {
+                failure.get_or_insert(error);
+                pending = Some(id);
             }
         }
     }
@@ -319,7 +325,7 @@ fn join(
     caller: Caller<'_>,
     waiter: StreamId,
     handle: Stream,
-    others: Vec<(StreamId, Stream, u32, Option<Event>)>,
+    others: ToClose,
     calls: &mut DriverCalls,
 ) -> Outcome {
     let Caller { driver, device, .. } = caller;

@@ -174,6 +174,20 @@ impl Tally {
         }
     }
 
+    /// Counts a block whose bytes and requested bytes change (before, after); true as for a charge.
+    pub(crate) fn resize(&mut self, small: bool, bytes: (u64, u64), requested: (u64, u64)) -> bool {
+        let column = usize::from(!small);
+        let mut left = 0;
+        for (quantity, (before, after)) in [(BYTES, bytes), (REQUESTED, requested)] {
+            let change = after as i64 - before as i64;
+            self.flow.up[quantity][column] += change.max(0);
+            self.flow.down[quantity][column] += (-change).max(0);
+            self.room[quantity][column] -= change;
+            left |= self.room[quantity][column];
+        }
+        left < 0
+    }
+
     /// Counts a block that is freed and must wait.
     pub(crate) fn wait(&mut self, small: bool, bytes: u64, requested: u64) {
         self.refund(small, bytes, requested);
