@@ -1,0 +1,32 @@
+//! The examples, run: their claims are assertions.
+
+#[path = "../examples/01_allocate.rs"]
+mod allocate;
+#[path = "../examples/03_give_back.rs"]
+mod give_back;
+#[path = "../examples/04_out_of_memory.rs"]
+mod out_of_memory;
+#[path = "../examples/02_streams.rs"]
+mod streams;
+
+use ascend_alloc::Result;
+
+#[test]
+fn e01_allocate() -> Result<()> {
+    allocate::main()
+}
+
+#[test]
+fn e02_streams() -> Result<()> {
+    streams::main()
+}
+
+#[test]
+fn e03_give_back() -> Result<()> {
+    give_back::main()
+}
+
+#[test]
+fn e04_out_of_memory() -> Result<()> {
+    out_of_memory::main()
+}
