@@ -90,7 +90,7 @@ fn hammer(
         done.freed += bytes as i64;
     };
     for operation in 0..operations {
-        let tag = seed << 32 | operation as u64 + 1;
+        let tag = (seed << 32) | (operation as u64 + 1);
         match rng.u8(..20) {
             0..10 => {
                 let size = [rng.u64(1..4 * K), 3000, 64 * K, rng.u64(M..4 * M), 2 * M][rng.usize(..5)];

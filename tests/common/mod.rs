@@ -34,8 +34,11 @@ pub const GRANULE: u64 = 2 * M;
 /// The classic mode of the scenarios.
 pub const CLASSIC: &str = "expandable_segments:False";
 
-/// The calls whose successful ones the books must agree on.
-const COUNTED: [(&str, fn(&DriverCalls) -> u64); 15] = [
+/// Reads one count of calls.
+type Count = fn(&DriverCalls) -> u64;
+
+/// The calls that allocator and machine both count.
+const COUNTED: [(&str, Count); 15] = [
     ("aclrtMapMem", |calls| calls.map),
     ("aclrtUnmapMem", |calls| calls.unmap),
     ("aclrtMallocPhysical", |calls| calls.malloc_physical),
@@ -461,7 +464,7 @@ impl World {
 
     pub fn write_marks(&self, address: u64, block: &Live) {
         for offset in Self::marks(address, block) {
-            let mark = (block.tag << 32 | offset >> 3).to_le_bytes();
+            let mark = ((block.tag << 32) | (offset >> 3)).to_le_bytes();
             self.sim.write_bytes(address + offset, &mark).expect("mapped");
         }
     }
@@ -477,7 +480,7 @@ impl World {
         for offset in Self::marks(address, block).filter(|&offset| offset.saturating_add(8) <= bytes) {
             let mut found = [0; 8];
             self.sim.read_bytes(address + offset, &mut found).expect("mapped");
-            let mark = block.tag << 32 | offset >> 3;
+            let mark = (block.tag << 32) | (offset >> 3);
             assert_eq!(u64::from_le_bytes(found), mark, "bytes at {:#x} of {block:?}", address + offset);
         }
     }

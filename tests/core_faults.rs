@@ -1,0 +1,326 @@
+//! A few scenarios in which every call of the driver fails once, at every place, with every code.
+//!
+//! After the failing operation the error says what happened, the books are right and nothing is
+//! lost; the same operation without the fault then does what it should.
+
+mod common;
+
+use ascend_alloc::driver::{DeviceId, Stream};
+use ascend_alloc::{DevicePtr, Error, Result};
+use common::{CLASSIC, G, M, Setup, World, assert_nothing_held};
+
+/// Codes a call may fail with: no memory, refused by the driver, no context, not supported.
+const CODES: [i32; 4] = [207_001, 507_899, 107_002, 207_000];
+
+/// Every call of the driver the allocator makes.
+const CALLS: [&str; 18] = [
+    "aclrtGetMemInfo",
+    "aclrtMemGetAllocationGranularity",
+    "aclrtReserveMemAddress",
+    "aclrtReleaseMemAddress",
+    "aclrtMallocPhysical",
+    "aclrtFreePhysical",
+    "aclrtMapMem",
+    "aclrtUnmapMem",
+    "aclrtMemSetAccess",
+    "aclrtMallocAlign32",
+    "aclrtFree",
+    "aclrtCreateEventExWithFlag",
+    "aclrtRecordEvent",
+    "aclrtQueryEventStatus",
+    "aclrtStreamWaitEvent",
+    "aclrtSynchronizeEvent",
+    "aclrtSynchronizeDevice",
+    "aclmdlRICaptureGetInfo",
+];
+
+/// A prepared machine and the operation that is to fail.
+struct Scenario {
+    name: &'static str,
+    setup: fn() -> Setup,
+    prepare: fn(&mut World) -> Vec<Stream>,
+    /// What is tried; once with the fault and once without. A block it hands out is noted by the world.
+    operate: fn(&mut World, &[Stream]) -> Result<()>,
+}
+
+fn request(world: &mut World, device: DeviceId, bytes: u64, stream: Stream) -> Result<()> {
+    let ptr = world.try_alloc(device, bytes, 0, stream)?;
+    world.work(stream, "first use", ptr);
+    Ok(())
+}
+
+const SCENARIOS: [Scenario; 9] = [
+    Scenario {
+        name: "the first request of a device",
+        setup: Setup::default,
+        prepare: |world| vec![world.stream()],
+        operate: |world, streams| request(world, 0, 20 * M, streams[0]),
+    },
+    Scenario {
+        name: "a request that moves chunks of another stream and makes some",
+        setup: Setup::default,
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let a = world.alloc(12 * M, streams[0]);
+            let b = world.alloc(8 * M, streams[0]);
+            world.alloc(2 * M, streams[0]);
+            world.work(streams[0], "t1", a);
+            world.free(a);
+            world.free(b);
+            streams
+        },
+        operate: |world, streams| request(world, 0, 24 * M, streams[1]),
+    },
+    Scenario {
+        name: "a request that needs what work still uses",
+        setup: || Setup::default().capacity(32 * M),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream(), world.stream()];
+            let a = world.alloc(12 * M, streams[0]);
+            let b = world.alloc(12 * M, streams[0]);
+            world.work(streams[0], "t1", a);
+            world.share(streams[1], "t2", a);
+            world.work(streams[0], "t3", b);
+            world.free(a);
+            world.free(b);
+            streams
+        },
+        operate: |world, streams| request(world, 0, 28 * M, streams[2]),
+    },
+    Scenario {
+        name: "growing in place",
+        setup: Setup::default,
+        prepare: |world| {
+            let streams = vec![world.stream()];
+            let a = world.alloc(6 * M, streams[0]);
+            world.work(streams[0], "t1", a);
+            streams
+        },
+        operate: |world, _| {
+            let (&address, block) = world.live.iter().next().expect("a block");
+            let bytes = block.requested + 6 * M;
+            let grown = world.alloc.grow_in_place(DevicePtr(address), bytes)?;
+            if grown {
+                let info = world.alloc.block_info(DevicePtr(address)).expect("live");
+                let mut block = world.live[&address].clone();
+                (block.requested, block.bytes) = (bytes, info.bytes);
+                world.write_marks(address, &block);
+                world.live.insert(address, block);
+            }
+            if grown { Ok(()) } else { Err(no_room(bytes)) }
+        },
+    },
+    Scenario {
+        name: "trimming",
+        setup: Setup::default,
+        prepare: idle_memory,
+        operate: |world, _| world.alloc.trim(0, 4 * M).map(|_| ()),
+    },
+    Scenario {
+        name: "emptying",
+        setup: Setup::default,
+        prepare: idle_memory,
+        operate: |world, _| world.alloc.empty_cache(None),
+    },
+    Scenario {
+        name: "a classic request",
+        setup: || Setup::default().conf(CLASSIC),
+        prepare: |world| vec![world.stream()],
+        operate: |world, streams| request(world, 0, 20 * M, streams[0]),
+    },
+    Scenario {
+        name: "a classic request that needs what is cached",
+        setup: || Setup::default().conf(CLASSIC).capacity(64 * M),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let a = world.alloc(24 * M, streams[0]);
+            let b = world.alloc(24 * M, streams[0]);
+            world.work(streams[0], "t1", a);
+            world.share(streams[1], "t2", b);
+            world.free(a);
+            world.free(b);
+            streams
+        },
+        operate: |world, streams| request(world, 0, 48 * M, streams[1]),
+    },
+    Scenario {
+        name: "emptying classic segments",
+        setup: || Setup::default().conf(CLASSIC),
+        prepare: idle_memory,
+        operate: |world, _| world.alloc.empty_cache(None),
+    },
+];
+
+/// Free memory of two streams, with live blocks between.
+fn idle_memory(world: &mut World) -> Vec<Stream> {
+    let streams = vec![world.stream(), world.stream()];
+    let blocks: Vec<DevicePtr> = (0..6).map(|n| world.alloc((4 + n) * M, streams[n as usize % 2])).collect();
+    let small = world.alloc(1000, streams[0]);
+    for (n, &block) in blocks.iter().enumerate() {
+        world.work(streams[n % 2], "t", block);
+    }
+    world.share(streams[1], "u", blocks[2]);
+    for &block in &[blocks[0], blocks[1], blocks[2], blocks[4], small] {
+        world.free(block);
+    }
+    streams
+}
+
+fn no_room(requested: u64) -> Error {
+    Error::Size { requested, reason: "no room behind the block" }
+}
+
+/// What a failed operation may say.
+fn assert_right_error(error: &Error, code: i32, what: &str) {
+    match error {
+        Error::OutOfMemory(_) => assert_eq!(code, 207_001, "{what}: {error}"),
+        Error::Driver(error) => assert_eq!(error.code, code, "{what}: {error}"),
+        Error::Size { reason: "no room behind the block", .. } => {}
+        error => panic!("{what}: {error}"),
+    }
+}
+
+/// How often each call is made when nothing fails.
+fn calls_of(scenario: &Scenario) -> Vec<(&'static str, u64)> {
+    let mut world = (scenario.setup)().build();
+    let streams = (scenario.prepare)(&mut world);
+    let before = world.sim.counters();
+    (scenario.operate)(&mut world, &streams).unwrap_or_else(|error| panic!("{}: {error}", scenario.name));
+    world.verify();
+    let calls = world.calls_since(&before);
+    CALLS.iter().map(|&call| (call, calls.get(call).copied().unwrap_or(0))).collect()
+}
+
+/// Plays a scenario with one fault. `always` lets all calls from the `k`-th on fail until the operation is over.
+fn play(scenario: &Scenario, call: &str, k: u64, code: i32, always: bool) {
+    let what = format!("{}: call {k} of {call} answers {code}, always: {always}", scenario.name);
+    let mut world = (scenario.setup)().build();
+    let streams = (scenario.prepare)(&mut world);
+    let live: Vec<u64> = world.live.keys().copied().collect();
+    let allocated = world.allocated();
+    world.sim.fail(call, k, code, always).expect("a function");
+    let answer = (scenario.operate)(&mut world, &streams);
+    world.sim.clear_faults();
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.verify()));
+    assert!(checked.is_ok(), "{what}");
+    match &answer {
+        Ok(()) => {}
+        Err(error) => {
+            assert_right_error(error, code, &what);
+            assert!(world.live.keys().eq(live.iter()), "{what}");
+            assert_eq!(world.allocated(), allocated, "{what}");
+            // No chunk is kept without an address.
+            let held = matches!(call, "aclrtFreePhysical");
+            assert!(held || world.stats().cached_handles == 0, "{what}: chunks are kept");
+            (scenario.operate)(&mut world, &streams)
+                .unwrap_or_else(|error| panic!("{what}: the second time: {error}"));
+            world.verify();
+        }
+    }
+    // Nothing is lost: everything can be freed, and the machine gets all back.
+    world.free_all();
+    world.alloc.empty_cache(None).unwrap_or_else(|error| panic!("{what}: emptied: {error}"));
+    world.verify();
+    assert_eq!(world.reserved(), 0, "{what}");
+    let World { sim, alloc, devices, .. } = world;
+    drop(alloc);
+    assert_nothing_held(&sim, devices, false);
+}
+
+/// Plays every fault of the scenarios with these numbers.
+fn play_all(scenarios: core::ops::Range<usize>) {
+    for scenario in &SCENARIOS[scenarios] {
+        for (call, count) in calls_of(scenario) {
+            // One more than are made: a fault that does not strike changes nothing.
+            for k in 1..=count + 1 {
+                for code in CODES {
+                    play(scenario, call, k, code, false);
+                    if code != 107_002 {
+                        play(scenario, call, k, code, true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn requests() {
+    play_all(0..3);
+}
+
+#[test]
+fn growing_and_giving_back() {
+    play_all(3..6);
+}
+
+#[test]
+fn classic_segments() {
+    play_all(6..9);
+}
+
+/// The scenarios do what their names say, or the faults would not strike where they should.
+#[test]
+fn the_scenarios_reach_the_calls() {
+    let mut reached: Vec<&str> = Vec::new();
+    for scenario in &SCENARIOS {
+        reached.extend(calls_of(scenario).iter().filter(|(_, count)| *count > 0).map(|(call, _)| *call));
+    }
+    for call in CALLS.iter().filter(|call| **call != "aclrtSynchronizeDevice") {
+        assert!(reached.contains(call), "{call} is made by no scenario");
+    }
+}
+
+/// A device-wide wait that fails can be made again: the memory behind it is not lost.
+#[test]
+fn a_failed_device_wait_is_made_again() {
+    let mut world = Setup::default().build();
+    world.sim.executor().set_destroy_waits(false);
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(600 * M, s0);
+    world.share(s1, "t1", a);
+    world.sim.on_device(0, || world.sim.destroy_stream(s1.0)).unwrap().expect("destroyed");
+    world.free(a);
+    world.sim.fail("aclrtSynchronizeDevice", 1, 507_899, false).expect("a function");
+    common::refused_by_driver(world.try_alloc(0, 600 * M, 0, s0), 507_899);
+    world.verify();
+    let b = world.alloc(600 * M, s0);
+    world.work(s0, "first use of B", b);
+    world.verify();
+    world.close();
+}
+
+/// Other processes take the memory and give it back.
+#[test]
+fn other_processes_take_memory() {
+    let mut world = Setup::default().build();
+    let s0 = world.stream();
+    let a = world.alloc(100 * M, s0);
+    world.sim.set_foreign_bytes(0, 900 * M);
+    let report = world.alloc_fails(200 * M, s0);
+    assert_eq!((report.device_free, report.device_total), (24 * M, G));
+    world.alloc(24 * M, s0);
+    world.free(a);
+    world.alloc(100 * M, s0);
+    world.sim.set_foreign_bytes(0, 0);
+    world.alloc(200 * M, s0);
+    world.close();
+}
+
+/// A chunk that a copy engine holds cannot be unmapped; everything else can.
+#[test]
+fn a_busy_chunk_stays() {
+    let mut world = Setup::default().build();
+    let s0 = world.stream();
+    let a = world.alloc(20 * M, s0);
+    world.work(s0, "t1", a);
+    world.free(a);
+    world.sim.hold(a.0 + 8 * M, 2 * M);
+    common::refused_by_driver(world.alloc.empty_cache(None), 507_899);
+    world.verify();
+    assert_eq!(world.reserved(), 2 * M, "all but the busy one are gone");
+    assert!(world.sim.unhold(a.0 + 8 * M, 2 * M));
+    world.alloc.empty_cache(None).expect("emptied");
+    assert_eq!(world.reserved(), 0);
+    world.close();
+}
