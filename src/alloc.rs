@@ -75,7 +75,7 @@ pub struct BlockInfo {
 /// use ascend_alloc::{Config, DeviceAllocator};
 ///
 /// # fn main() -> ascend_alloc::Result<()> {
-/// let driver = Arc::new(SimDriver::with_devices(1, 1 << 30));
+/// let driver = Arc::new(SimDriver::new(ascend_sim::Sim::new(ascend_sim::SimConfig::default())));
 /// let allocator = DeviceAllocator::new(Config::default(), driver)?;
 /// let stream = Stream(0);
 /// let ptr = allocator.allocate(0, 3 << 20, 0, stream)?;
