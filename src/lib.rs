@@ -18,3 +18,8 @@ pub use alloc::{BlockInfo, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr
 pub use config::Config;
 pub use error::{Error, Result};
 pub use stats::Stats;
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -111,3 +111,20 @@ fn the_threads_device_stays_what_it_was() {
 fn threads_set_the_allocator_up_once() {
     scenario("threads", "", &STAND_IN, &[]);
 }
+
+/// The C example of the README, as a program.
+#[test]
+fn the_example_of_the_readme_runs() {
+    let readme = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("there is a README");
+    let example = readme.split("\n```c\n").nth(1).and_then(|rest| rest.split("\n```").next());
+    let source = folder("readme").join("example.c");
+    std::fs::write(&source, example.expect("the README has an example in C"))
+        .expect("the folder can be written");
+    let program = source.with_extension("");
+    let library = shared();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c99", "-Wall", "-Wextra", "-Werror"]).arg(format!("-I{ROOT}/ffi/include"));
+    gcc.arg(&source).arg(&library).arg("-o").arg(&program);
+    run(gcc.arg(format!("-Wl,-rpath,{}", library.parent().expect("a folder").display())));
+    run(&mut command(&program, &STAND_IN));
+}
