@@ -93,6 +93,9 @@ impl Caller<'_> {
     fn after_free<'a>(&'a self, mut core: Guard<'a>) {
         let mut log = core.take_log();
         let mut chore = Request::chore();
+        if let Some(step) = core.due_query() {
+            core = self.perform(core, step, &mut chore);
+        }
         if let Some(step) = core.due() {
             core = self.perform(core, step, &mut chore);
         }

@@ -237,6 +237,8 @@ impl Core {
             self.tally.oversize_segments.add(small, 1);
         }
         self.make_free(block);
+        // What was fetched for the request serves it, whatever the rules for cached blocks say.
+        request.ready = Some(self.cut(block, class, request.len, request.align));
     }
 
     fn commit_remapped(&mut self, request: &mut Request, remap: Remap, done: Remapped) {

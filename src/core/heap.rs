@@ -284,7 +284,7 @@ impl Core {
 
     /// Cuts what is asked for out of the free block that was found.
     #[inline]
-    fn cut(&mut self, id: BlockId, class: Class, len: u64, align: u64) -> BlockId {
+    pub(crate) fn cut(&mut self, id: BlockId, class: Class, len: u64, align: u64) -> BlockId {
         let block = &self.blocks[id];
         let start = block.addr.next_multiple_of(align);
         let rest = block.end() - start - len;
@@ -446,14 +446,18 @@ impl Core {
 
     /// Merges free neighbours of different homes where one has become quiescent.
     pub(crate) fn rejoin(&mut self) {
-        let apart = core::mem::take(&mut self.apart);
-        for id in apart {
+        let mut apart = core::mem::take(&mut self.apart);
+        for id in apart.drain(..) {
             if self.blocks.get(id).is_some_and(|block| block.state == State::Free && block.indexed) {
                 self.withdraw(id);
                 let freed = self.blocks[id].freed;
                 let whole = self.make_free(id);
                 self.blocks[whole].freed = self.blocks[whole].freed.max(freed);
             }
+        }
+        if self.apart.is_empty() {
+            // The list keeps its memory.
+            self.apart = apart;
         }
     }
 }

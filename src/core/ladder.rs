@@ -121,14 +121,30 @@ impl Core {
         Step::Record(ids.iter().map(close).collect())
     }
 
+    /// Asks for the oldest events of the stream whose epoch is due, if many are under way, so that events
+    /// do not pile up while no request asks.
+    pub(crate) fn due_query(&self) -> Option<Step> {
+        /// So many may be under way unasked.
+        const UNASKED: usize = 4;
+        let state = &self.streams[self.heaviest as usize];
+        if !self.due || state.closing.len() < UNASKED {
+            return None;
+        }
+        let closing = state.closing.iter().take(UNASKED);
+        Some(Step::Query(closing.map(|&(event, epoch)| (self.heaviest, event, epoch)).collect()))
+    }
+
     /// Closes the epoch of the stream with most to gain when it is time, if somebody may want to know soon.
     pub(crate) fn due(&mut self) -> Option<Step> {
+        /// Events of one stream under way, at most: a device further behind than that is slow, and its
+        /// events are few.
+        const MOST: usize = 64;
         if !core::mem::take(&mut self.due) {
             return None;
         }
         let id = core::mem::take(&mut self.heaviest);
         let state = &self.streams[id as usize];
-        if !state.has_open_work() || !state.alive || state.broken {
+        if !state.has_open_work() || !state.alive || state.broken || state.closing.len() >= MOST {
             return None;
         }
         self.tokens -= 1;

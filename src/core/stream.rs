@@ -71,7 +71,8 @@ impl StreamState {
             completed: 0,
             stamped: 0,
             stamped_bytes: 0,
-            closing: VecDeque::new(),
+            // Room for what is usual, so that closing epochs allocates nothing later.
+            closing: VecDeque::with_capacity(8),
             waiting: VecDeque::new(),
             out: 0,
             recorded: 0,
