@@ -71,6 +71,15 @@ impl Core {
                     return step;
                 }
             }
+            let waits = !self.waits.is_empty() && self.slow == 0 && self.tokens > 0;
+            if waits && !request.closed && self.can_close() {
+                // What waits for a stream that has passed is cheaper than new or moved chunks.
+                request.closed = true;
+                request.polled = false;
+                if let Some(step) = self.close_all() {
+                    return step;
+                }
+            }
             let step = if self.uses_reservations(request) {
                 self.map_step(request)
             } else {
