@@ -235,7 +235,9 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`] for an unknown device.
     pub fn stats(&self, device: DeviceId) -> Result<Stats> {
-        Ok(self.used(device)?.map(Device::stats).unwrap_or_default())
+        let unused =
+            || Stats { max_split_size: device::shown(self.config.max_split_size), ..Stats::default() };
+        Ok(self.used(device)?.map_or_else(unused, Device::stats))
     }
 
     /// Lets all peaks of the device start again from the current values.

@@ -325,7 +325,7 @@ impl Device {
             num_sync_all_streams: tally.sync_all,
             num_device_alloc: tally.device_alloc,
             num_device_free: tally.device_free,
-            max_split_size: core.config.max_split_size.map_or(-1, |bytes| bytes as i64),
+            max_split_size: shown(core.config.max_split_size),
             reserved_address_space: tally.address_space,
             cached_handles: core.cached.len() as u64 * core.limits.granule,
             chunks_moved: tally.moved,
@@ -396,6 +396,11 @@ impl Device {
             }
         }
     }
+}
+
+/// A size as PyTorch's statistics show it: -1 when there is none.
+pub(super) fn shown(bytes: Option<u64>) -> i64 {
+    bytes.map_or(-1, |bytes| bytes as i64)
 }
 
 fn front_allowed(config: &Config) -> bool {

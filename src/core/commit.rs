@@ -113,7 +113,7 @@ impl Core {
                 self.streams[waiter as usize].set_behind(other, epoch);
             }
         }
-        let waiting: Vec<BlockId> = self.waits.keys().copied().collect();
+        let waiting: SmallVec<[BlockId; 32]> = self.waits.keys().copied().collect();
         for block in waiting {
             self.end_wait(block, Some(waiter));
         }

@@ -12,7 +12,6 @@
 //! After every step the free blocks are searched again. Steps from `Released` on are taken only when
 //! the device, or the limit, has no room.
 
-use hashbrown::HashSet;
 use smallvec::SmallVec;
 
 use super::Core;
@@ -23,6 +22,9 @@ use super::stream::StreamId;
 use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
 use crate::hook::Action;
 
+/// A few streams.
+type Ids = SmallVec<[StreamId; 32]>;
+
 /// What [`Core::chunks_for`] found.
 enum Chunks {
     /// The remap is complete.
@@ -32,7 +34,7 @@ enum Chunks {
     /// The device should be waited for, because that alone opens the memory of destroyed streams.
     WaitFirst(Vec<(StreamId, u32)>),
     /// The stream should wait for others on the device before growing beyond the headroom.
-    JoinFirst(Vec<StreamId>),
+    JoinFirst(Ids),
     /// There are too few.
     Missing,
 }
@@ -240,13 +242,13 @@ impl Core {
 
     /// The streams that hold memory back which the request could use if its stream waited for them on
     /// the device: what they freed and what waits for them. None unless that is worth an event.
-    fn worth_joining(&self, request: &Request, pressed: bool) -> Vec<StreamId> {
+    fn worth_joining(&self, request: &Request, pressed: bool) -> Ids {
         let stream = request.stream;
         let mut gain = 0;
-        let mut others: HashSet<StreamId> = HashSet::new();
+        let mut others = Ids::new();
         for (id, users) in &self.waits {
             gain += self.blocks[*id].len;
-            others.insert(self.blocks[*id].home);
+            others.push(self.blocks[*id].home);
             others.extend(users.iter().map(|&(user, _)| user));
         }
         for (id, state) in self.streams.iter().enumerate() {
@@ -257,15 +259,17 @@ impl Core {
             let gained = state.free_bytes.min(closed_off);
             if id != stream && gained > 0 {
                 gain += gained;
-                others.insert(id);
+                others.push(id);
             }
         }
         // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
         // noticed on this device; below, growing is cheaper (measured on T8, see the design).
         let share = (self.held() / 32).max(self.limits.total / 112);
         if gain < request.len.min(share) || (!pressed && gain < share) {
-            return Vec::new();
+            return Ids::new();
         }
+        others.sort_unstable();
+        others.dedup();
         let able = |&id: &StreamId| {
             let state = &self.streams[id as usize];
             id != stream && state.alive && !state.broken
