@@ -10,6 +10,7 @@ pub mod error;
 #[forbid(unsafe_code)]
 mod front;
 pub mod hook;
+mod publish;
 pub mod stats;
 mod sync;
 

@@ -117,6 +117,28 @@ pub struct Stats {
 }
 
 impl DriverCalls {
+    /// Each count with the ACL name of its call.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, u64); 15] {
+        [
+            ("aclrtMapMem", self.map),
+            ("aclrtUnmapMem", self.unmap),
+            ("aclrtMallocPhysical", self.malloc_physical),
+            ("aclrtFreePhysical", self.free_physical),
+            ("aclrtReserveMemAddress", self.reserve),
+            ("aclrtReleaseMemAddress", self.release),
+            ("aclrtMemSetAccess", self.set_access),
+            ("aclrtMallocAlign32", self.malloc),
+            ("aclrtFree", self.free),
+            ("aclrtRecordEvent", self.record_event),
+            ("aclrtQueryEventStatus", self.query_event),
+            ("aclrtStreamWaitEvent", self.stream_wait),
+            ("aclrtSynchronizeEvent", self.wait_event),
+            ("aclrtSynchronizeStream", self.wait_stream),
+            ("aclrtSynchronizeDevice", self.wait_device),
+        ]
+    }
+
     /// Adds another count, call by call.
     pub(crate) fn add(&mut self, other: &Self) {
         self.map += other.map;

@@ -20,13 +20,22 @@ impl Flag {
     /// Takes the flag if it is free or becomes free within a few tries.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<FlagGuard<'_>> {
-        for _ in 0..16 {
-            if !self.0.swap(true, Ordering::Acquire) {
-                return Some(FlagGuard(self));
-            }
-            core::hint::spin_loop();
+        if !self.0.swap(true, Ordering::Acquire) || self.spin() {
+            return Some(FlagGuard(self));
         }
         None
+    }
+
+    /// Tries some more; apart, so that the usual way stays short.
+    #[cold]
+    #[inline(never)]
+    fn spin(&self) -> bool {
+        /// Tries before the caller does something else.
+        const TRIES: u32 = 16;
+        (0..TRIES).any(|_| {
+            core::hint::spin_loop();
+            !self.0.swap(true, Ordering::Acquire)
+        })
     }
 
     /// Takes the flag, giving up the processor while another thread has it.

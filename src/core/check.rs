@@ -90,7 +90,7 @@ impl Core {
         if segment.class.is_classic() {
             sums.classic += segment.len;
         } else {
-            let chunks = segment.chunks.iter().filter(|chunk| chunk.handle.is_some()).count();
+            let chunks = segment.chunks.iter().flatten().count();
             sums.chunks += chunks;
             sums.handles += chunks as u64;
             if chunks as u64 * self.limits.granule != segment.mapped {
@@ -126,7 +126,7 @@ impl Core {
         let end = if hole { block.end().min(table) } else { block.end() };
         let mut at = block.addr & !(granule - 1);
         while at < end {
-            if segment.chunk(at, self.limits.shift).handle.is_some() == hole {
+            if segment.chunk(at, self.limits.shift).is_some() == hole {
                 faults.push(format!("I2: granule {at:#x} of a {:?} block", block.state));
                 return;
             }

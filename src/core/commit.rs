@@ -337,7 +337,7 @@ impl Core {
         let mut gone = 0;
         for address in (addr..end).step_by(granule as usize) {
             if unmapped.contains(&address) {
-                self.segments[segment].chunk_mut(address, shift).handle = None;
+                self.segments[segment].set_chunk(address, shift, None, 0);
                 gone += granule;
                 self.note(Action::Unmap, address, granule, Stream(0));
             }
@@ -354,10 +354,7 @@ impl Core {
     fn back(&mut self, target: BlockId, address: u64, handle: PhysicalHandle, home: StreamId) {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let segment = &mut self.segments[self.blocks[target].segment as usize];
-        let chunk = segment.chunk_mut(address, shift);
-        chunk.handle = Some(handle);
-        chunk.stream = home;
-        chunk.epoch = 0;
+        segment.set_chunk(address, shift, Some(handle), home);
         segment.mapped += granule;
         let small = segment.class.is_small();
         self.tally.reserved.add(small, granule as i64);

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::segment::Class;
+use super::segment::{Class, Stamp};
 use super::stream::StreamId;
 use crate::hook::Action;
 use smallvec::SmallVec;
@@ -332,7 +332,8 @@ impl Core {
         let segment = &mut self.segments[block.segment as usize];
         if !segment.class.is_classic() {
             let open = self.streams[block.home as usize].open;
-            segment.stamp(block.addr, block.end(), self.limits.shift, block.home, block.epoch, open);
+            let stamp = Stamp { stream: block.home, epoch: block.epoch };
+            segment.set_stamps(block.addr, block.end(), self.limits.shift, stamp, open);
         }
     }
 

@@ -166,9 +166,9 @@ impl Core {
         loop {
             let (addr, segment) = (self.blocks[id].addr, self.blocks[id].segment as usize);
             let shift = self.limits.shift;
-            let backed = self.segments[segment].chunk(addr, shift).handle.is_some();
+            let backed = self.segments[segment].chunk(addr, shift).is_some();
             let mut to = (addr | (self.limits.granule - 1)) + 1;
-            while to < end && self.segments[segment].chunk(to, shift).handle.is_some() == backed {
+            while to < end && self.segments[segment].chunk(to, shift).is_some() == backed {
                 to += self.limits.granule;
             }
             let rest = if to < end { self.blocks.split(id, to - addr) } else { NONE };
@@ -291,8 +291,8 @@ impl Core {
         let mut stop = end;
         while stop > first && *left > 0 {
             let passed = |addr: u64| {
-                let chunk = segment.chunk(addr, self.limits.shift);
-                chunk.stream == block.home && home.passed(chunk.epoch)
+                let stamp = segment.stamp(addr, self.limits.shift);
+                stamp.stream == block.home && home.passed(stamp.epoch)
             };
             let mut start = stop;
             while start > first && *left > 0 && passed(start - granule) {
@@ -314,10 +314,7 @@ impl Core {
         self.busy += 1;
         let segment = &self.segments[self.blocks[target].segment as usize];
         let chunks = (addr..end).step_by(self.limits.granule as usize);
-        let handles = chunks.map(|at| {
-            let chunk = segment.chunk(at, self.limits.shift);
-            chunk.handle.unwrap_or(PhysicalHandle(0))
-        });
+        let handles = chunks.map(|at| segment.chunk(at, self.limits.shift).unwrap_or(PhysicalHandle(0)));
         Run { block: target, addr, handles: handles.collect() }
     }
 

@@ -59,14 +59,12 @@ impl Class {
     }
 }
 
-/// The physical memory behind one granule.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Chunk {
-    /// The handle mapped here, if any.
-    pub(crate) handle: Option<PhysicalHandle>,
-    /// The stream whose free touched the chunk last.
+/// Which stream freed something in a chunk last, and in which epoch; epoch 0 while nobody has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The stream.
     pub(crate) stream: u32,
-    /// The epoch of that stream at that free; zero while nothing has been freed here.
+    /// Its epoch.
     pub(crate) epoch: u32,
 }
 
@@ -85,8 +83,10 @@ pub(crate) struct Segment {
     pub(crate) class: Class,
     /// The first block; blocks tile the segment from there.
     pub(crate) first: BlockId,
-    /// Chunks by granule, as far as any was ever mapped; empty for classic segments.
-    pub(crate) chunks: Vec<Chunk>,
+    /// The chunk behind each granule, as far as any ever had one; empty for classic segments.
+    pub(crate) chunks: Vec<Option<PhysicalHandle>>,
+    /// The stamp of each of these granules; apart, because frees touch nothing else.
+    stamps: Vec<Stamp>,
     /// Bytes with physical memory.
     pub(crate) mapped: u64,
     /// Whether the address map covers it; if not, block starts are in a table of the core.
@@ -104,6 +104,7 @@ impl Segment {
             class,
             first: super::block::NONE,
             chunks: Vec::new(),
+            stamps: Vec::new(),
             mapped: 0,
             covered,
         }
@@ -111,17 +112,25 @@ impl Segment {
 
     /// The chunk of the granule that starts at `addr`.
     #[inline]
-    pub(crate) fn chunk(&self, addr: u64, shift: u32) -> Chunk {
-        self.chunks.get(((addr - self.base) >> shift) as usize).copied().unwrap_or_default()
+    pub(crate) fn chunk(&self, addr: u64, shift: u32) -> Option<PhysicalHandle> {
+        self.chunks.get(((addr - self.base) >> shift) as usize).copied().flatten()
     }
 
-    /// The same, to be changed; the table grows up to it.
-    pub(crate) fn chunk_mut(&mut self, addr: u64, shift: u32) -> &mut Chunk {
+    /// The stamp of that granule.
+    #[inline]
+    pub(crate) fn stamp(&self, addr: u64, shift: u32) -> Stamp {
+        self.stamps.get(((addr - self.base) >> shift) as usize).copied().unwrap_or_default()
+    }
+
+    /// Sets the chunk of the granule that starts at `addr`; a new one is stamped with epoch 0 of `stream`.
+    pub(crate) fn set_chunk(&mut self, addr: u64, shift: u32, chunk: Option<PhysicalHandle>, stream: u32) {
         let index = ((addr - self.base) >> shift) as usize;
         if index >= self.chunks.len() {
-            self.chunks.resize(index + 1, Chunk::default());
+            self.chunks.resize(index + 1, None);
+            self.stamps.resize(index + 1, Stamp::default());
         }
-        &mut self.chunks[index]
+        self.chunks[index] = chunk;
+        self.stamps[index] = Stamp { stream, epoch: 0 };
     }
 
     /// Stamps every chunk that `addr..end` touches with a free by `stream` in `epoch`, which may be
@@ -130,12 +139,16 @@ impl Segment {
     /// A chunk has room for one stamp. Within one stream the later epoch covers the earlier one; a stamp
     /// of another stream hides what this stream may have done before, so then the open epoch is noted.
     #[inline]
-    pub(crate) fn stamp(&mut self, addr: u64, end: u64, shift: u32, stream: u32, epoch: u32, open: u32) {
+    pub(crate) fn set_stamps(&mut self, addr: u64, end: u64, shift: u32, new: Stamp, open: u32) {
         let first = ((addr - self.base) >> shift) as usize;
         let last = ((end - 1 - self.base) >> shift) as usize;
-        for chunk in &mut self.chunks[first..=last] {
-            chunk.epoch = if chunk.stream == stream { chunk.epoch.max(epoch) } else { open };
-            chunk.stream = stream;
+        let stamps = &mut self.stamps[first..=last];
+        if new.epoch == open {
+            return stamps.fill(new);
+        }
+        for stamp in stamps {
+            let epoch = if stamp.stream == new.stream { stamp.epoch.max(new.epoch) } else { open };
+            *stamp = Stamp { stream: new.stream, epoch };
         }
     }
 }

@@ -386,8 +386,18 @@ impl Front {
         if stream.0 == 0 {
             return Some(0);
         }
+        let at = start_of(stream);
         let name = stream.0.wrapping_add(1);
-        let start = start_of(stream);
+        if self.streams[at].handle.load(Acquire) == name {
+            return Some(at as u16);
+        }
+        self.probe(at, name)
+    }
+
+    /// Looks for a stream that is not where it should be.
+    #[cold]
+    #[inline(never)]
+    fn probe(&self, start: usize, name: u64) -> Option<u16> {
         for step in 0..PROBES {
             let at = (start + step) & (STREAMS - 1);
             let handle = self.streams[at].handle.load(Acquire);
@@ -445,7 +455,7 @@ impl Shard {
             return is_it(&self.slots[set]) || is_it(&self.slots[set + 1]);
         }
         let queued = self.queued.load(Relaxed) as usize;
-        (SMALL..SMALL + queued.min(QUEUE)).any(|at| is_it(&self.slots[at]))
+        queued > 0 && (SMALL..SMALL + queued.min(QUEUE)).any(|at| is_it(&self.slots[at]))
     }
 
     /// Takes a slot out of the queue; the later ones move up.
