@@ -205,8 +205,12 @@ impl Core {
             self.blocks[prev].freed = self.frees;
             id = prev;
         }
-        let next = self.blocks[id].next;
-        if next != NONE && self.blocks[next].state == State::Free && self.unify(id, next) {
+        // A neighbour of another home takes this one's, so its own neighbour may be next.
+        loop {
+            let next = self.blocks[id].next;
+            if next == NONE || self.blocks[next].state != State::Free || !self.unify(id, next) {
+                break;
+            }
             self.withdraw(next);
             self.blocks.join(id, next);
         }
