@@ -258,8 +258,8 @@ impl Core {
         if requested > MOST {
             return None;
         }
-        let padded = requested.next_multiple_of(32) + self.limits.pad;
-        let len = padded.next_multiple_of(UNIT);
+        let padded = ((requested + 31) & !31) + self.limits.pad;
+        let len = (padded + (UNIT - 1)) & !(UNIT - 1);
         let divisions = self.config.roundup_divisions_for(requested);
         Some(if divisions > 1 && len > UNIT * divisions { round_to_division(len, divisions) } else { len })
     }

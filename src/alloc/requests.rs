@@ -21,13 +21,21 @@ impl Caller<'_> {
             return Err(Error::Size { requested: bytes, reason });
         };
         let id = self.device.enter(&mut core, self.map, stream, bytes);
-        let mut request = Request::new(bytes, len, align, Class::of(bytes), id, stream);
-        let result = self.serve(core, &mut request);
-        match result {
-            Ok((core, id)) => {
-                let address = self.finish(core, &request, id);
-                Ok(address)
-            }
+        let class = Class::of(bytes);
+        // The usual case needs no ladder.
+        let usual = if core.config.expandable_segments { class } else { class.classic() };
+        if let Some(block) = core.take(usual, len, align, id) {
+            core.hand_out(block, bytes, id);
+            return Ok(self.finish(core, bytes, stream, block));
+        }
+        self.climb(core, Request::new(bytes, len, align, class, id, stream))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn climb<'a>(&'a self, core: Guard<'a>, mut request: Request) -> Result<u64> {
+        match self.serve(core, &mut request) {
+            Ok((core, id)) => Ok(self.finish(core, request.requested, request.handle, id)),
             Err(error) => Err(self.complete(error)),
         }
     }
@@ -163,17 +171,17 @@ impl Caller<'_> {
     }
 
     /// Publishes a block that the core has handed out, counts it, and closes what is due.
-    fn finish(&self, mut core: Guard<'_>, request: &Request, id: BlockId) -> u64 {
+    fn finish(&self, mut core: Guard<'_>, requested: u64, stream: Stream, id: BlockId) -> u64 {
         let (address, len) = (core.blocks[id].addr, core.blocks[id].len);
         let small = core.class_of(id).is_small();
         self.device.publish(&mut core, self.map, id);
-        if core.tally.charge(small, len, request.requested) {
+        if core.tally.charge(small, len, requested) {
             self.device.settle_peaks(&mut core);
         }
         if core.class_of(id).is_classic() && len >= core.config.max_split_size.unwrap_or(u64::MAX) {
             core.tally.oversize_allocations.add(small, 1);
         }
-        core.note(Action::Allocate, address, len, request.handle);
+        core.note(Action::Allocate, address, len, stream);
         self.watch(&mut core, 2);
         if core.logging {
             let log = core.take_log();

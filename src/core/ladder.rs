@@ -331,6 +331,8 @@ impl Core {
         remap.runs = self.gather_latest(moves);
         remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
         remap.create = grow as u32;
+        let moved: u64 = remap.runs.iter().map(|run| run.handles.len() as u64).sum();
+        debug_assert_eq!(cached + moved + grow, need, "chunks were counted that cannot be had");
         self.physical += grow * granule;
         Chunks::Found
     }
