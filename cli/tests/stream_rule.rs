@@ -8,7 +8,7 @@ mod common;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use common::{file, findings, replay};
+use common::{file, findings, replay, repository_trace};
 
 /// Sharded training: stream 1 gathers the parameters of each layer, stream 0 computes with them. The
 /// buffer is recorded for stream 0 and freed at once; the next layer's is gathered meanwhile. The
@@ -121,6 +121,17 @@ fn without_the_rule_the_checker_speaks() {
         let table = replay(&trace, &["--conf", "stream_order:False"]);
         assert_eq!(table.code, 1);
         assert!(table.out.contains("no figure above counts"), "{}", table.out);
+    }
+}
+
+#[test]
+fn real_traces_with_two_and_four_streams_need_the_rule() {
+    for name in ["T8.trace.zst", "S2.trace.zst"] {
+        let run = replay(&repository_trace(name), &["--json", "--conf", "stream_order:False"]);
+        assert_eq!(run.code, 1, "{name}");
+        assert!(!findings(&run.json()).is_empty(), "{name}");
+        let run = replay(&repository_trace(name), &["--json"]);
+        assert_eq!((run.code, findings(&run.json())), (0, vec![]), "{name}");
     }
 }
 
