@@ -123,7 +123,7 @@ impl DeviceAllocator {
     }
 
     /// A block of at least `bytes` bytes for use on `stream`, its address a multiple of `align` (0 or 1:
-    /// the least alignment, 512). Zero bytes give [`DevicePtr::NULL`]. The content is not defined.
+    /// the least alignment, 512; at most 1 GiB). Zero bytes give [`DevicePtr::NULL`]. The content is not defined.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl DeviceAllocator {
             && align & align.wrapping_sub(1) == 0
             && let Some(address) = state.take_resting(&self.map, bytes, stream)
         {
-            self.watch(state);
+            self.watch(state, 3);
             return Ok(DevicePtr(address));
         }
         self.allocate_slowly(device, bytes, align, stream)
@@ -159,7 +159,7 @@ impl DeviceAllocator {
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && state.rest(entry, ptr.0, owner.is_small())
         {
-            self.watch(state);
+            self.watch(state, 3);
             return Ok(());
         }
         self.deallocate_slowly(ptr)
@@ -176,7 +176,9 @@ impl DeviceAllocator {
             return Ok(());
         }
         let device = self.owner(ptr.0)?;
-        device.record_stream(&self.map, ptr.0, stream)
+        device.record_stream(&self.map, ptr.0, stream)?;
+        self.watch(device, 2);
+        Ok(())
     }
 
     /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it.
@@ -186,7 +188,9 @@ impl DeviceAllocator {
     /// As [`allocate`](Self::allocate), and [`Error::Pointer`]. The block is unchanged then.
     pub fn grow_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<bool> {
         let device = self.owner(ptr.0)?;
-        self.caller(device).grow(ptr.0, bytes)
+        let grown = self.caller(device).grow(ptr.0, bytes)?;
+        self.watch(device, 2);
+        Ok(grown)
     }
 
     /// Shrinks a live block to `bytes` bytes without moving it; what is cut off is freed like a block.
@@ -197,7 +201,9 @@ impl DeviceAllocator {
     /// [`Error::Pointer`], and [`Error::Size`] when `bytes` is zero or more than was asked for before.
     pub fn shrink_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<()> {
         let device = self.owner(ptr.0)?;
-        device.shrink(&self.map, ptr.0, bytes)
+        self.caller(device).shrink(ptr.0, bytes)?;
+        self.watch(device, 2);
+        Ok(())
     }
 
     /// Gives idle memory of the device back until at most `keep_bytes` are held, or nothing more is
@@ -210,7 +216,11 @@ impl DeviceAllocator {
     /// took before that is given back.
     pub fn trim(&self, device: DeviceId, keep_bytes: u64) -> Result<u64> {
         match self.used(device)? {
-            Some(state) => state.trim(&self.caller(state), keep_bytes, false),
+            Some(state) => {
+                let freed = state.trim(&self.caller(state), keep_bytes, false)?;
+                self.watch(state, 2);
+                Ok(freed)
+            }
             None => Ok(0),
         }
     }
@@ -224,6 +234,7 @@ impl DeviceAllocator {
         for id in self.chosen(device)? {
             if let Some(state) = self.used(id)? {
                 state.trim(&self.caller(state), 0, true)?;
+                self.watch(state, 2);
             }
         }
         Ok(())
@@ -301,16 +312,25 @@ impl DeviceAllocator {
         self.owner(ptr.0)?.block_info(&self.map, ptr.0)
     }
 
-    /// Tells that a stream was destroyed. Its handle is never given to the driver again, and its memory
+    /// Tells that a stream is being destroyed: to be called before it is, while no other call that could
+    /// record an event on it is in progress. Its handle is never given to the driver again, and its memory
     /// belongs to everybody once the work queued on it is over. A new stream with the same
     /// handle value is another stream.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an unknown device.
+    /// [`Error::Argument`] for an unknown device or the default stream.
     pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) -> Result<()> {
+        if stream == Stream(0) {
+            return Err(Error::Argument {
+                name: "stream",
+                value: "0".to_owned(),
+                expected: "a stream that can be destroyed; the default stream lives as long as its device",
+            });
+        }
         if let Some(state) = self.used(device)? {
             state.stream_destroyed(&self.map, stream);
+            self.watch(state, 2);
         }
         Ok(())
     }
@@ -415,17 +435,18 @@ impl DeviceAllocator {
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }
-        let least = if bytes >= LARGE { self.config.base_addr_aligned } else { 0 };
+        let aligned = bytes >= LARGE && self.config.expandable_segments;
+        let least = if aligned { self.config.base_addr_aligned } else { 0 };
         let align = align.max(crate::core::UNIT).max(least);
         let address = self.caller(state).allocate(bytes, align, stream)?;
         Ok(DevicePtr(address))
     }
 
-    /// Checks the heap after a call that the front served, if that is wanted.
+    /// Checks the heap after a call that took no lock (level 3) or has left it (level 2), if that is wanted.
     #[inline]
-    fn watch(&self, device: &Device) {
-        if cfg!(debug_assertions) && self.config.check_level >= 3 {
-            self.caller(device).watch(&mut device.core.lock(), 3);
+    fn watch(&self, device: &Device, level: u8) {
+        if cfg!(debug_assertions) && self.config.check_level >= level {
+            self.caller(device).watch(&mut device.core.lock(), level);
         }
     }
 

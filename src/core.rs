@@ -41,11 +41,12 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use self::block::{BlockId, Blocks, List, NONE, State};
+use self::plan::Spare;
 use self::segment::{CLASSES, Segment};
 use self::stream::{StreamId, StreamState};
 use self::tally::Tally;
 use crate::config::Config;
-use crate::driver::{DeviceId, Event, PageKind, PhysicalHandle, Stream};
+use crate::driver::{DeviceId, Event, PageKind, Stream};
 use crate::error::PointerKind;
 
 /// The rounding unit of block sizes and the least alignment, bytes.
@@ -94,7 +95,7 @@ pub(crate) struct Core {
     /// Starts of live blocks in segments that the address map does not cover.
     pub(crate) starts: HashMap<u64, BlockId>,
     /// Chunks without an address.
-    pub(crate) cached: Vec<PhysicalHandle>,
+    pub(crate) cached: Vec<Spare>,
     /// Events that are not recorded at the moment.
     pub(crate) events: Vec<Event>,
     /// Statistics, without what the front cache counts.
@@ -261,7 +262,7 @@ impl Core {
         let padded = ((requested + 31) & !31) + self.limits.pad;
         let len = (padded + (UNIT - 1)) & !(UNIT - 1);
         let divisions = self.config.roundup_divisions_for(requested);
-        Some(if divisions > 1 && len > UNIT * divisions { round_to_division(len, divisions) } else { len })
+        Some(if divisions > 1 && len / UNIT > divisions { round_to_division(len, divisions) } else { len })
     }
 }
 

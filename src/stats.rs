@@ -70,7 +70,7 @@ pub struct DriverCalls {
 }
 
 /// Statistics of one device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Blocks handed out (count).
     pub allocation: StatArray,
@@ -156,5 +156,34 @@ impl DriverCalls {
         self.wait_event += other.wait_event;
         self.wait_stream += other.wait_stream;
         self.wait_device += other.wait_device;
+    }
+}
+
+impl Default for Stats {
+    /// Nothing has happened, and no size is too large to split.
+    fn default() -> Self {
+        Self {
+            allocation: StatArray::default(),
+            allocated_bytes: StatArray::default(),
+            requested_bytes: StatArray::default(),
+            active: StatArray::default(),
+            active_bytes: StatArray::default(),
+            segment: StatArray::default(),
+            reserved_bytes: StatArray::default(),
+            inactive_split: StatArray::default(),
+            inactive_split_bytes: StatArray::default(),
+            oversize_allocations: Stat::default(),
+            oversize_segments: Stat::default(),
+            num_alloc_retries: 0,
+            num_ooms: 0,
+            num_sync_all_streams: 0,
+            num_device_alloc: 0,
+            num_device_free: 0,
+            max_split_size: -1,
+            reserved_address_space: 0,
+            cached_handles: 0,
+            chunks_moved: 0,
+            calls: DriverCalls::default(),
+        }
     }
 }

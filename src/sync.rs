@@ -2,14 +2,15 @@
 //!
 //! [`Mutex`] guards the core of a device. [`Flag`] guards one shard of a front cache: taking it
 //! is one atomic read-modify-write and leaving it a plain store, half the cost of a mutex pair,
-//! which is what the hot path has to spend. Nothing is called while a `Flag` is held that could
-//! block, and no driver call is made under either.
+//! which is what the hot path has to spend. On the way of a call that the front serves it is held for
+//! a few dozen instructions; a thread that also holds the core's lock takes a shard's blocks back under it.
+//! No driver call is made under either.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use parking_lot::Mutex;
 
-/// A lock that is held for a few dozen instructions; the data it guards are relaxed atomics.
+/// A lock that spins; the data it guards are relaxed atomics.
 #[derive(Debug, Default)]
 pub(crate) struct Flag(AtomicBool);
 

@@ -14,38 +14,28 @@ impl Device {
         if let Some(step) = core.close_all() {
             core = caller.perform(core, step, &mut chore);
         }
-        if wait {
-            while let Some(step) = core.wait_for_newest() {
-                core = caller.perform(core, step, &mut chore);
-                if let Some(error) = chore.failure.take() {
-                    return Err(error);
-                }
-            }
-            if let Some(step) = core.wait_for_device() {
-                core = caller.perform(core, step, &mut chore);
-                if let Some(error) = chore.failure.take() {
-                    return Err(error);
-                }
-            }
-        } else if let Some(step) = core.query() {
+        loop {
+            let step = if wait {
+                core.wait_for_newest().or_else(|| core.wait_for_device())
+            } else {
+                core.query().filter(|_| !core::mem::replace(&mut chore.polled, true))
+            };
+            let Some(step) = step.filter(|_| chore.failure.is_none()) else { break };
             core = caller.perform(core, step, &mut chore);
         }
-        let back = core.surplus(keep);
-        if !back.is_empty() {
-            core = caller.perform(core, Step::GiveBack(back), &mut chore);
-        }
-        let empty = core.empty_reservations();
-        if !empty.is_empty() {
-            core = caller.perform(core, Step::GiveBack(empty), &mut chore);
+        if chore.failure.is_none() {
+            let back = core.surplus(keep);
+            if !back.is_empty() {
+                core = caller.perform(core, Step::GiveBack(back), &mut chore);
+            }
+            let empty = core.empty_reservations();
+            if !empty.is_empty() {
+                core = caller.perform(core, Step::GiveBack(empty), &mut chore);
+            }
         }
         let freed = before.saturating_sub(core.held());
-        let log = core.take_log();
-        drop(core);
-        caller.hook.tell(&log);
-        match chore.failure.take() {
-            Some(error) => Err(error),
-            None => Ok(freed),
-        }
+        caller.tell(core);
+        chore.failure.take().map_or(Ok(freed), Err)
     }
 
     /// Gives back what is free and destroys the events. Errors have nobody to go to: what the driver

@@ -33,8 +33,9 @@ pub(super) struct Device {
 #[derive(Clone, Debug)]
 struct Sizes {
     pad: u64,
-    /// Whether lengths are rounded to divisions of powers of two, which only the core does.
-    divided: bool,
+    /// Requests of this size and more go to the core: it alone rounds to divisions of powers of two and
+    /// aligns large blocks, and the address map keeps no larger size.
+    most: u64,
 }
 
 /// Everything a slow call needs.
@@ -82,15 +83,21 @@ impl Device {
         let mut core = Core::new(limits.clone(), config.clone(), access);
         core.logging = hooked;
         core.streams[0].slot = Some(0);
-        let divided = config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1);
+        let most = if config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) {
+            0
+        } else if config.base_addr_aligned > UNIT {
+            super::LARGE
+        } else {
+            MOST_REQUESTED
+        };
         let front = Front::new(front_allowed(config) && !hooked);
-        Ok(Self { sizes: Sizes { pad, divided }, limits, core: Mutex::new(core), front })
+        Ok(Self { sizes: Sizes { pad, most }, limits, core: Mutex::new(core), front })
     }
 
     /// A block that rests in the front and fits exactly.
     #[inline]
     pub(super) fn take_resting(&self, map: &AddressMap, bytes: u64, stream: Stream) -> Option<u64> {
-        if bytes == 0 || bytes >= MOST_REQUESTED || self.sizes.divided {
+        if bytes == 0 || bytes >= self.sizes.most {
             return None;
         }
         // As the core rounds; the two additions cannot overflow below `MOST_REQUESTED`.
@@ -272,36 +279,6 @@ impl Device {
         })
     }
 
-    /// Shortens a live block; what is cut off is free in stream order.
-    pub(super) fn shrink(&self, map: &AddressMap, address: u64, bytes: u64) -> Result<()> {
-        let mut core = self.core.lock();
-        let id = self.live(&core, map, address)?;
-        self.adopt(&mut core, map, id, address);
-        let requested = core.blocks[id].requested;
-        if bytes == 0 || bytes > requested {
-            return Err(Error::Size {
-                requested: bytes,
-                reason: "to shrink, ask for 1 byte up to the present size",
-            });
-        }
-        let class = core.class_of(id);
-        let least = if class.is_small() { 0 } else { crate::core::segment::SMALL_LIMIT + 1 };
-        let len = core.block_len(bytes.max(least)).unwrap_or(u64::MAX);
-        let small = class.is_small();
-        let old = core.blocks[id].len;
-        let (id, _) = self.unpublish(&mut core, map, address)?;
-        core.blocks[id].requested = bytes;
-        let splittable =
-            !class.is_classic() || small || old.saturating_sub(len) > crate::core::segment::SMALL_LIMIT;
-        if len < old && splittable {
-            core.cut_tail(id, len);
-        }
-        let len = core.blocks[id].len;
-        core.tally.resize(small, (old, len), (requested, bytes));
-        self.publish(&mut core, map, id);
-        Ok(())
-    }
-
     pub(super) fn stats(&self) -> Stats {
         let core = self.core.lock();
         let tally = &core.tally;
@@ -409,17 +386,18 @@ fn front_allowed(config: &Config) -> bool {
 
 fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active: bool) -> StatArray {
     let waiting = tally::columns(&tally.waiting)[quantity];
+    let waited = tally::columns(&tally.base_waiting)[quantity];
     let (up, down) = (tally::columns(&flow.up)[quantity], tally::columns(&flow.down)[quantity]);
     let (base_up, base_down) =
         (tally::columns(&tally.base.up)[quantity], tally::columns(&tally.base.down)[quantity]);
     let peaks = if active && quantity != REQUESTED { &tally.peak_active } else { &tally.peak_allocated };
     let stat = |column: usize| {
-        let waits = if active { waiting[column] } else { 0 };
+        let (waits, waited) = if active { (waiting[column], waited[column]) } else { (0, 0) };
         crate::stats::Stat {
             current: up[column] - down[column] + waits,
             peak: peaks[quantity][column],
             allocated: up[column] - base_up[column],
-            freed: down[column] - base_down[column] - waits,
+            freed: down[column] - base_down[column] - (waits - waited),
         }
     };
     StatArray { all: stat(0), small: stat(1), large: stat(2) }

@@ -3,12 +3,15 @@
 use super::device::Caller;
 use crate::core::block::BlockId;
 use crate::core::plan::{self, Outcome, Request, Rung, Step};
-use crate::core::segment::Class;
+use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
 use crate::driver::{DriverResult, MemoryInfo, Stream};
 use crate::error::{Error, Result};
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
+
+/// The largest alignment there is: that of the largest pages, bytes.
+const MOST_ALIGN: u64 = 1 << 30;
 
 type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
 
@@ -16,7 +19,7 @@ impl Caller<'_> {
     /// A block of at least `bytes` bytes at a multiple of `align` for `stream`.
     pub(super) fn allocate(&self, bytes: u64, align: u64, stream: Stream) -> Result<u64> {
         let mut core = self.device.core.lock();
-        let Some(len) = core.block_len(bytes).filter(|_| align <= 1 << 40) else {
+        let Some(len) = core.block_len(bytes).filter(|_| align <= MOST_ALIGN) else {
             let reason = "size or alignment is more than any device has; ask for less";
             return Err(Error::Size { requested: bytes, reason });
         };
@@ -55,9 +58,7 @@ impl Caller<'_> {
                     self.device.drain(&mut core, self.map);
                 }
                 Step::Fail(error) => {
-                    let log = core.take_log();
-                    drop(core);
-                    self.hook.tell(&log);
+                    self.tell(core);
                     return Err(error);
                 }
                 step => core = self.perform(core, step, request),
@@ -155,6 +156,9 @@ impl Caller<'_> {
         if fits {
             core.blocks[id].requested = bytes;
             let len = core.blocks[id].len;
+            if len > old {
+                core.note(Action::Allocate, address + old, len - old, handle);
+            }
             if core.tally.resize(small, (old, len), (requested, bytes)) {
                 device.settle_peaks(&mut core);
             }
@@ -163,11 +167,52 @@ impl Caller<'_> {
         if let Some(step) = core.spare() {
             core = self.perform(core, step, &mut Request::chore());
         }
-        drop(core);
+        self.tell(core);
         match request.failure.take() {
             Some(error) => Err(error),
             None => Ok(fits),
         }
+    }
+
+    /// Shortens a live block; what is cut off is free in stream order.
+    pub(super) fn shrink(&self, address: u64, bytes: u64) -> Result<()> {
+        let device = self.device;
+        let mut core = device.core.lock();
+        let id = device.live(&core, self.map, address)?;
+        device.adopt(&mut core, self.map, id, address);
+        let (old, requested, uses) = (core.blocks[id].len, core.blocks[id].requested, core.blocks[id].uses);
+        if bytes == 0 || bytes > requested {
+            let reason = "to shrink, ask for 1 byte up to the present size";
+            return Err(Error::Size { requested: bytes, reason });
+        }
+        let class = core.class_of(id);
+        let small = class.is_small();
+        let least = if small { 0 } else { SMALL_LIMIT + 1 };
+        let len = core.block_len(bytes.max(least)).unwrap_or(u64::MAX);
+        device.unpublish(&mut core, self.map, address)?;
+        core.blocks[id].requested = bytes;
+        let oversize = old >= core.config.max_split_size.unwrap_or(u64::MAX);
+        let splittable = !class.is_classic() || small || (!oversize && old.saturating_sub(len) > SMALL_LIMIT);
+        if len < old && splittable {
+            core.cut_tail(id, len);
+            let stream = core.streams[core.blocks[id].home as usize].handle;
+            core.note(Action::FreeRequested, address + len, old - len, stream);
+            if uses == 0 {
+                core.note(Action::FreeCompleted, address + len, old - len, stream);
+            }
+        }
+        let len = core.blocks[id].len;
+        core.tally.resize(small, (old, len), (requested, bytes));
+        device.publish(&mut core, self.map, id);
+        self.tell(core);
+        Ok(())
+    }
+
+    /// Tells the hook what was noted, and leaves the lock before.
+    pub(super) fn tell(&self, mut core: Guard<'_>) {
+        let log = core.take_log();
+        drop(core);
+        self.hook.tell(&log);
     }
 
     /// Publishes a block that the core has handed out, counts it, and closes what is due.
@@ -184,9 +229,7 @@ impl Caller<'_> {
         core.note(Action::Allocate, address, len, stream);
         self.watch(&mut core, 2);
         if core.logging {
-            let log = core.take_log();
-            drop(core);
-            self.hook.tell(&log);
+            self.tell(core);
         }
         address
     }
@@ -248,6 +291,9 @@ impl Caller<'_> {
             let stats = self.device.stats();
             report.allocated = stats.allocated_bytes.all.current as u64;
             report.active = stats.active_bytes.all.current as u64;
+            // What the request created was given back before it failed.
+            report.reserved = stats.reserved_bytes.all.current as u64;
+            report.cached_handles = stats.cached_handles;
         }
         error
     }
@@ -310,6 +356,7 @@ impl Request {
             joined: false,
             ended: false,
             asked_again: false,
+            refusal: None,
             device_full: false,
             no_moves: false,
             no_space: false,

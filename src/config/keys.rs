@@ -292,7 +292,7 @@ pub(super) static KEYS: [Key; 27] = [
     own(
         "front_cache",
         Slot::Flag(field!(front_cache)),
-        Reach::Everything,
+        Reach::Growable,
         "True: freed blocks of common sizes are kept at hand so that the next request of that size on that \
          stream takes no device-wide lock.",
     ),
@@ -320,15 +320,15 @@ pub(super) static KEYS: [Key; 27] = [
         "stream_order",
         Slot::Flag(field!(stream_order)),
         Reach::Everything,
-        "False: memory is reused without regard to the streams that used it. Unsafe with more than one \
-         stream; for tests that show what breaks.",
+        "False: a free block serves every stream at once; only streams it was recorded on are still waited \
+         for. Unsafe with more than one stream; for tests that show what breaks.",
     ),
     own(
         "decay_ms",
         Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ms) },
-        Reach::Everything,
-        "Memory idle for longer than this many milliseconds goes back to the device, a little with every \
-         so many frees. 0 keeps it.",
+        Reach::Growable,
+        "Chunks idle for longer than this many milliseconds go back to the device, a few with every so many \
+         frees that the core serves. 0 keeps them.",
     ),
     own(
         "epoch_frees",

@@ -1,10 +1,11 @@
 //! Outcomes of steps back into the heap: what came about is kept, what failed is undone.
 
+use hashbrown::HashSet;
 use smallvec::{SmallVec, smallvec};
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request};
+use super::plan::{Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare};
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
@@ -42,8 +43,13 @@ impl Core {
                     request.device_full = false;
                 }
                 self.commit_given_back(what, &unmapped, handles, &kept);
-                if let Some(error) = failure {
-                    request.failure.get_or_insert(error.into());
+                match failure {
+                    // Giving back is all that was asked for.
+                    Some(error) if request.requested == 0 => {
+                        request.failure.get_or_insert(error.into());
+                    }
+                    Some(error) => _ = request.refusal.get_or_insert(error),
+                    None => {}
                 }
             }
             Outcome::Waited(stream, event, epoch, result) => match result {
@@ -247,8 +253,9 @@ impl Core {
         self.access &= !done.no_access;
         let moved = done.unmapped.len().min(done.mapped.len());
         self.tally.moved += moved as u64;
+        let gone: HashSet<u64> = done.unmapped.iter().copied().collect();
         for run in &remap.runs {
-            self.commit_run(run.block, &done.unmapped);
+            self.commit_run(run.block, &gone);
         }
         self.cached.extend(done.spare);
         // Chunks are taken from the back: the ones that moved come first.
@@ -279,20 +286,15 @@ impl Core {
         }
     }
 
-    fn commit_given_back(
-        &mut self,
-        what: GiveBack,
-        unmapped: &[u64],
-        handles: Vec<PhysicalHandle>,
-        kept: &[BlockId],
-    ) {
+    fn commit_given_back(&mut self, what: GiveBack, unmapped: &[u64], handles: Vec<Spare>, kept: &[BlockId]) {
         let granule = self.limits.granule;
         let freed = what.freed_handles + unmapped.len() - handles.len();
         self.physical -= freed as u64 * granule;
         self.cached.extend(handles);
         self.tally.device_free += what.runs.len() as u64;
+        let gone: HashSet<u64> = unmapped.iter().copied().collect();
         for run in what.runs {
-            self.commit_run(run.block, unmapped);
+            self.commit_run(run.block, &gone);
         }
         for (block, _) in what.classic.into_iter().chain(what.reservations) {
             self.busy -= 1;
@@ -330,7 +332,7 @@ impl Core {
     }
 
     /// Ends a run of busy chunks: those whose chunk is gone become a hole, the others free again.
-    fn commit_run(&mut self, block: BlockId, unmapped: &[u64]) {
+    fn commit_run(&mut self, block: BlockId, unmapped: &HashSet<u64>) {
         let (addr, end, segment) =
             (self.blocks[block].addr, self.blocks[block].end(), self.blocks[block].segment as usize);
         let (granule, shift) = (self.limits.granule, self.limits.shift);

@@ -455,9 +455,8 @@ impl Core {
         for id in apart.drain(..) {
             if self.blocks.get(id).is_some_and(|block| block.state == State::Free && block.indexed) {
                 self.withdraw(id);
-                let freed = self.blocks[id].freed;
-                let whole = self.make_free(id);
-                self.blocks[whole].freed = self.blocks[whole].freed.max(freed);
+                // What is merged late counts as freed now.
+                self.make_free(id);
             }
         }
         if self.apart.is_empty() {

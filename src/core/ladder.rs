@@ -96,7 +96,10 @@ impl Core {
                 // Others may have given memory back since the device was full.
                 continue;
             }
-            let error = self.out_of_memory(request);
+            let error = match request.refusal.take() {
+                Some(refusal) => refusal.into(),
+                None => self.out_of_memory(request),
+            };
             return self.give_up(request, error);
         }
     }
@@ -360,13 +363,15 @@ impl Core {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
         let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
-        if self.garbage(bytes) > 0 && !request.closed && self.can_close() {
+        if self.garbage(class, bytes) > 0 && !request.closed && self.can_close() {
             // Segments freed just now can be collected if their streams have passed; nobody waits.
             request.closed = true;
             request.polled = false;
             return self.close_all();
         }
-        if let Some(step) = self.collect_garbage(bytes) {
+        if request.refusal.is_none()
+            && let Some(step) = self.collect_garbage(class, bytes)
+        {
             return Some(step);
         }
         if !request.closed && self.tokens > 0 && self.can_close() {
@@ -404,7 +409,11 @@ impl Core {
             return self.close_all();
         }
         let reservations = self.uses_reservations(request);
-        let back = if reservations { self.idle_classic() } else { self.idle_memory(request.len) };
+        let back = match (request.refusal.is_some(), reservations) {
+            (true, _) => GiveBack::default(),
+            (false, true) => self.idle_classic(),
+            (false, false) => self.idle_memory(request.len),
+        };
         if !back.is_empty() {
             request.rung = request.rung.max(Rung::Released);
             return Some(Step::GiveBack(back));

@@ -39,6 +39,9 @@ pub(crate) struct Request {
     pub(crate) ended: bool,
     /// The driver had no physical memory left.
     pub(crate) device_full: bool,
+    /// The driver refused to take memory back: no more is offered, and this is the error if that is what
+    /// the request lacks.
+    pub(crate) refusal: Option<DriverError>,
     /// Whether the driver was asked once more after it had none.
     pub(crate) asked_again: bool,
     /// No chunk may be moved: the driver refused to unmap one.
@@ -81,6 +84,15 @@ pub(crate) struct Run {
     pub(crate) handles: SmallVec<[PhysicalHandle; 4]>,
 }
 
+/// A chunk without an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spare {
+    /// Its handle.
+    pub(crate) handle: PhysicalHandle,
+    /// Whether it was never mapped, so that access for its owner is still to be set.
+    pub(crate) fresh: bool,
+}
+
 /// How to put physical memory behind one range.
 #[derive(Debug)]
 pub(crate) struct Remap {
@@ -99,7 +111,7 @@ pub(crate) struct Remap {
     /// Chunks to take from elsewhere.
     pub(crate) runs: Vec<Run>,
     /// Chunks that have no address at the moment.
-    pub(crate) handles: Vec<PhysicalHandle>,
+    pub(crate) handles: Vec<Spare>,
     /// Chunks to ask the driver for.
     pub(crate) create: u32,
     /// Whether access is set for the owner of a chunk that was never mapped.
@@ -148,7 +160,7 @@ pub(crate) struct GiveBack {
     /// Chunks to unmap and free.
     pub(crate) runs: Vec<Run>,
     /// Chunks to free.
-    pub(crate) handles: Vec<PhysicalHandle>,
+    pub(crate) handles: Vec<Spare>,
     /// How many chunks `handles` held at first.
     pub(crate) freed_handles: usize,
     /// Classic segments to free: the busy block and the address.
@@ -159,7 +171,7 @@ pub(crate) struct GiveBack {
 
 impl GiveBack {
     /// Sets the chunks without an address that are to be freed.
-    pub(crate) fn set_handles(&mut self, handles: Vec<PhysicalHandle>) {
+    pub(crate) fn set_handles(&mut self, handles: Vec<Spare>) {
         self.freed_handles = handles.len();
         self.handles = handles;
     }
@@ -183,7 +195,7 @@ pub(crate) struct Remapped {
     /// Addresses whose chunk was taken away.
     pub(crate) unmapped: Vec<u64>,
     /// Chunks left without an address.
-    pub(crate) spare: Vec<PhysicalHandle>,
+    pub(crate) spare: Vec<Spare>,
     /// What failed, if anything, and in which phase.
     pub(crate) failure: Option<(Phase, DriverError)>,
     /// Whether the driver cannot set access at all.
@@ -228,7 +240,7 @@ pub(crate) enum Outcome {
     /// For [`Step::Classic`]: address and bytes.
     Classic(Class, u64, Result<u64, DriverError>),
     /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
-    GivenBack(GiveBack, Vec<u64>, Vec<PhysicalHandle>, SmallVec<[BlockId; 4]>, Option<DriverError>),
+    GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
     /// For [`Step::WaitEvent`].
     Waited(StreamId, Event, u32, Result<(), DriverError>),
     /// For [`Step::WaitDevice`].
@@ -267,7 +279,7 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
         }
         Step::Classic(class, bytes) => {
             calls.malloc += 1;
-            Outcome::Classic(class, bytes, driver.malloc(device, bytes, caller.pages))
+            Outcome::Classic(class, bytes, driver.malloc(device, bytes, PageKind::Huge))
         }
         Step::GiveBack(what) => give_back(caller, what, calls),
         Step::WaitEvent(stream, event, epoch) => {
@@ -306,7 +318,8 @@ fn query(caller: Caller<'_>, closing: &Closing, calls: &mut DriverCalls) -> Outc
 
 fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut DriverCalls) -> Recorded {
     let Caller { driver, device, .. } = caller;
-    if driver.is_capturing(device, handle).unwrap_or(false) {
+    // Where that cannot be told, the stream is left alone.
+    if driver.is_capturing(device, handle).unwrap_or(true) {
         return Recorded::Captured(event);
     }
     let event = match event.map_or_else(|| driver.create_event(device), Ok) {
@@ -329,7 +342,7 @@ fn join(
     calls: &mut DriverCalls,
 ) -> Outcome {
     let Caller { driver, device, .. } = caller;
-    let captured = driver.is_capturing(device, handle).unwrap_or(false);
+    let captured = driver.is_capturing(device, handle).unwrap_or(true);
     let joined = others.into_iter().map(|(id, other, epoch, event)| {
         if captured {
             return (id, epoch, Recorded::Captured(event), false);
@@ -368,7 +381,7 @@ fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> R
         match driver.malloc_physical(device, granule, pages) {
             Ok(handle) => {
                 done.created += 1;
-                done.spare.push(handle);
+                done.spare.push(Spare { handle, fresh: true });
             }
             Err(error) => {
                 done.failure = Some((Phase::Create, error));
@@ -376,7 +389,6 @@ fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> R
             }
         }
     }
-    let fresh = done.spare.len() - done.created as usize..done.spare.len();
     for run in &remap.runs {
         for (chunk, &handle) in run.handles.iter().enumerate() {
             let address = run.addr + chunk as u64 * granule;
@@ -386,34 +398,28 @@ fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> R
                 return done;
             }
             done.unmapped.push(address);
-            done.spare.push(handle);
+            done.spare.push(Spare { handle, fresh: false });
         }
     }
-    let access_for = fresh.map(|index| done.spare[index]).collect();
-    map_chunks(caller, remap, access_for, &mut done, calls);
+    map_chunks(caller, remap, &mut done, calls);
     done
 }
 
 /// The map phase: every missing granule gets a chunk, or what was mapped is taken away again.
-fn map_chunks(
-    caller: Caller<'_>,
-    remap: &Remap,
-    fresh: Vec<PhysicalHandle>,
-    done: &mut Remapped,
-    calls: &mut DriverCalls,
-) {
+fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mut DriverCalls) {
     let Caller { driver, device, granule, .. } = caller;
     let mut access = remap.access;
     for &address in &remap.missing {
-        let Some(handle) = done.spare.pop() else { break };
+        let Some(spare) = done.spare.pop() else { break };
+        let handle = spare.handle;
         calls.map += 1;
         if let Err(error) = driver.map(device, address, granule, handle) {
-            done.spare.push(handle);
+            done.spare.push(spare);
             done.failure = Some((Phase::Map, error));
             break;
         }
         done.mapped.push((address, handle));
-        if access && fresh.contains(&handle) {
+        if access && spare.fresh {
             calls.set_access += 1;
             match driver.set_access(device, address, granule, device) {
                 Ok(()) => {}
@@ -436,7 +442,8 @@ fn map_chunks(
         // A chunk that cannot be unmapped again is kept where it is, as free memory.
         let kept = driver.unmap(device, address).is_err();
         if !kept {
-            done.spare.push(handle);
+            // Access may or may not have been set before the failure: setting it again does no harm.
+            done.spare.push(Spare { handle, fresh: true });
         }
         kept
     });
@@ -455,7 +462,7 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
             match driver.unmap(device, address) {
                 Ok(()) => {
                     unmapped.push(address);
-                    handles.push(handle);
+                    handles.push(Spare { handle, fresh: false });
                 }
                 Err(error) => {
                     failure.get_or_insert(error);
@@ -463,9 +470,9 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
             }
         }
     }
-    handles.retain(|&handle| {
+    handles.retain(|spare| {
         calls.free_physical += 1;
-        driver.free_physical(device, handle).map_err(|error| failure.get_or_insert(error).code).is_err()
+        driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
     });
     let mut kept = SmallVec::new();
     for &(block, address) in &what.classic {

@@ -120,6 +120,8 @@ pub(crate) struct Tally {
     pub(crate) peak_active: Columns,
     /// What had been handed out at the last reset of the sums, of all parties.
     pub(crate) base: Flow,
+    /// What was waiting then.
+    pub(crate) base_waiting: Split,
     /// Segments.
     pub(crate) segment: Gauge,
     /// Bytes with physical memory.
@@ -189,19 +191,24 @@ impl Tally {
     }
 
     /// Counts a block that is freed and must wait.
+    ///
+    /// It stays active, so it gives no room back; when its wait is over, what is handed out does not
+    /// fall, so that gives none back either. The next settling of the peaks does.
     pub(crate) fn wait(&mut self, small: bool, bytes: u64, requested: u64) {
-        self.refund(small, bytes, requested);
         let column = usize::from(!small);
-        self.waiting[COUNT][column] += 1;
-        self.waiting[BYTES][column] += bytes as i64;
-        self.waiting[REQUESTED][column] += requested as i64;
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
+            self.flow.down[quantity][column] += amount;
+            self.waiting[quantity][column] += amount;
+        }
     }
 
     /// Counts a piece that waits and was never handed out by itself.
     pub(crate) fn wait_only(&mut self, small: bool, bytes: u64) {
         let column = usize::from(!small);
-        self.waiting[COUNT][column] += 1;
-        self.waiting[BYTES][column] += bytes as i64;
+        for (quantity, amount) in [(COUNT, 1), (BYTES, bytes as i64)] {
+            self.waiting[quantity][column] += amount;
+            self.room[quantity][column] -= amount;
+        }
     }
 
     /// Adds driver calls.
@@ -212,6 +219,7 @@ impl Tally {
     /// Sums over time start again: `flow` is what all parties have counted so far.
     pub(crate) fn restart_sums(&mut self, flow: Flow) {
         self.base = flow;
+        self.base_waiting = self.waiting;
         self.retries = 0;
         self.ooms = 0;
         self.sync_all = 0;
@@ -238,9 +246,9 @@ impl Tally {
     /// Counts a block that need not wait any more.
     pub(crate) fn wait_over(&mut self, small: bool, bytes: u64, requested: u64) {
         let column = usize::from(!small);
-        self.waiting[COUNT][column] -= 1;
-        self.waiting[BYTES][column] -= bytes as i64;
-        self.waiting[REQUESTED][column] -= requested as i64;
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
+            self.waiting[quantity][column] -= amount;
+        }
     }
 
     /// Raises the peaks to the balance of all parties together, and returns the room below them:

@@ -3,7 +3,7 @@
 use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::plan::{GiveBack, Step};
-use super::segment::{Class, SMALL_LIMIT};
+use super::segment::Class;
 
 impl Core {
     /// Classic segments that are wholly free and quiescent.
@@ -64,19 +64,20 @@ impl Core {
     }
 
     /// By how much a new classic segment of `bytes` would pass the garbage collection threshold.
-    pub(crate) fn garbage(&self, bytes: u64) -> u64 {
+    /// Small ones are neither collected nor a reason to collect.
+    pub(crate) fn garbage(&self, class: Class, bytes: u64) -> u64 {
         let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
         let idle = self.segments.iter().any(|(_, segment)| {
             segment.class == Class::CLASSIC_LARGE && self.blocks[segment.first].len == segment.len
         });
-        if bytes <= SMALL_LIMIT || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
+        if class.is_small() || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
     }
 
     /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
     /// threshold. Waits for nothing.
-    pub(crate) fn collect_garbage(&mut self, bytes: u64) -> Option<Step> {
-        let mut excess = self.garbage(bytes);
+    pub(crate) fn collect_garbage(&mut self, class: Class, bytes: u64) -> Option<Step> {
+        let mut excess = self.garbage(class, bytes);
         if excess == 0 {
             return None;
         }
