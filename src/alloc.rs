@@ -382,8 +382,14 @@ impl DeviceAllocator {
             return Ok(state);
         }
         // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
-        let state = Device::new(id, &self.config, &*self.driver, self.hook.is_set())?;
-        Ok(place.get_or_init(|| state))
+        let hooked = self.hook.is_set();
+        let state = Device::new(id, &self.config, &*self.driver, hooked)?;
+        let state = place.get_or_init(|| state);
+        if self.hook.is_set() != hooked {
+            // The hook was set or removed before it could be told to this device.
+            state.follow_hook(&self.map, &self.config, !hooked);
+        }
+        Ok(state)
     }
 
     /// The device's state, if it has been used.

@@ -203,6 +203,10 @@ impl Caller<'_> {
         }
         let len = core.blocks[id].len;
         core.tally.resize(small, (old, len), (requested, bytes));
+        if uses > 0 {
+            // What was cut off waits as a block of its own: there is one more active block than before.
+            device.settle_peaks(&mut core);
+        }
         device.publish(&mut core, self.map, id);
         self.tell(core);
         Ok(())

@@ -172,8 +172,15 @@ impl Core {
         let mut remap = self.occupy(place, request);
         match self.chunks_for(request, &mut remap) {
             Chunks::Found => Some(Step::Remap(Box::new(remap))),
-            _ => {
+            found => {
                 self.abandon(remap);
+                if let Chunks::WaitFirst(epochs) = found {
+                    // Nobody waits here: the epochs stay open in effect.
+                    for (id, _) in epochs {
+                        let state = &mut self.streams[id as usize];
+                        state.stamped = state.stamped.max(1);
+                    }
+                }
                 None
             }
         }
