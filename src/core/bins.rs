@@ -194,6 +194,7 @@ impl Bins {
 mod tests {
     use super::*;
     use crate::core::block::State;
+    use crate::core::segment::Class;
 
     #[test]
     fn bins_are_monotone_and_tight() {
@@ -215,7 +216,7 @@ mod tests {
         for step in 0..20_000u64 {
             if present.len() < 30 || rng.bool() && present.len() < 60 {
                 let len = (1 << rng.u32(9..36)) + (rng.u64(0..64) << 9);
-                let id = blocks.add(0, step << 40, len, State::Free);
+                let id = blocks.add(0, Class::LARGE, step << 40, len, State::Free);
                 bins.insert(&mut blocks, id);
                 present.push(id);
             } else {

@@ -10,6 +10,8 @@
 
 use slab::Slab;
 
+use super::segment::Class;
+
 /// Index of a block in the slab.
 pub(crate) type BlockId = u32;
 
@@ -42,6 +44,8 @@ pub(crate) struct Block {
     pub(crate) requested: u64,
     /// The segment it belongs to; never changes.
     pub(crate) segment: u32,
+    /// The class of that segment.
+    pub(crate) class: Class,
     /// Neighbours in address order.
     pub(crate) prev: BlockId,
     /// See `prev`.
@@ -107,12 +111,13 @@ impl Blocks {
     }
 
     /// A new block without neighbours.
-    pub(crate) fn add(&mut self, segment: u32, addr: u64, len: u64, state: State) -> BlockId {
+    pub(crate) fn add(&mut self, segment: u32, class: Class, addr: u64, len: u64, state: State) -> BlockId {
         let block = Block {
             addr,
             len,
             requested: 0,
             segment,
+            class,
             prev: NONE,
             next: NONE,
             bin_prev: NONE,
@@ -133,12 +138,12 @@ impl Blocks {
     /// Cuts `id` after `len` bytes; the new second piece has the same state, home and epoch and is
     /// in no list.
     pub(crate) fn split(&mut self, id: BlockId, len: u64) -> BlockId {
-        let (addr, rest, segment, state) = {
+        let (addr, rest, segment, class, state) = {
             let block = &self[id];
             debug_assert!(len > 0 && len < block.len);
-            (block.addr + len, block.len - len, block.segment, block.state)
+            (block.addr + len, block.len - len, block.segment, block.class, block.state)
         };
-        let tail = self.add(segment, addr, rest, state);
+        let tail = self.add(segment, class, addr, rest, state);
         let next = self[id].next;
         let (home, epoch) = (self[id].home, self[id].epoch);
         let piece = &mut self[tail];

@@ -53,7 +53,12 @@ impl Core {
         let column = usize::from(!segment.class.is_small());
         while id != NONE {
             let block = &self.blocks[id];
-            if block.addr != at || block.prev != prev || block.segment != number || block.len == 0 {
+            if block.addr != at
+                || block.prev != prev
+                || block.segment != number
+                || block.class != segment.class
+                || block.len == 0
+            {
                 faults.push(format!("I2: block at {:#x} does not continue its segment", block.addr));
                 return count;
             }

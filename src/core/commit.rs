@@ -199,7 +199,7 @@ impl Core {
         segment.origin = base;
         segment.span = len;
         let id = self.segments.insert(segment) as u32;
-        let block = self.blocks.add(id, start, usable, State::Hole);
+        let block = self.blocks.add(id, class, start, usable, State::Hole);
         self.segments[id as usize].first = block;
         self.tally.segment.add(class.is_small(), 1);
         self.tally.address_space += len;
@@ -231,7 +231,7 @@ impl Core {
         let mut segment = Segment::new(base, bytes, class, covered);
         segment.mapped = bytes;
         let id = self.segments.insert(segment) as u32;
-        let block = self.blocks.add(id, base, bytes, State::Free);
+        let block = self.blocks.add(id, class, base, bytes, State::Free);
         self.segments[id as usize].first = block;
         self.blocks[block].home = request.stream;
         let small = class.is_small();

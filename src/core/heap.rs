@@ -182,7 +182,7 @@ impl Core {
         let (before, len, requested, segment) = (block.home, block.len, block.requested, block.segment);
         (block.home, block.epoch, block.requested, block.uses) = (home, epoch, 0, 0);
         let address = block.addr;
-        let small = self.segments[segment as usize].class.is_small();
+        let small = self.blocks[id].class.is_small();
         self.tally.wait_over(small, len, requested);
         self.streams[before as usize].out -= 1;
         let handle = self.streams[before as usize].handle;
@@ -224,7 +224,7 @@ impl Core {
     /// Puts a block that is in no list and has nothing mapped among the holes, merged with
     /// neighbouring holes. Returns the hole it became.
     pub(crate) fn make_hole(&mut self, id: BlockId) -> BlockId {
-        let class = self.segments[self.blocks[id].segment as usize].class.index();
+        let class = self.blocks[id].class.index();
         self.blocks[id].state = State::Hole;
         let mut id = id;
         let prev = self.blocks[id].prev;
@@ -245,7 +245,7 @@ impl Core {
     /// The class of a block's segment.
     #[inline]
     pub(crate) fn class_of(&self, id: BlockId) -> Class {
-        self.segments[self.blocks[id].segment as usize].class
+        self.blocks[id].class
     }
 
     /// Whether a block of a reserved segment has a whole chunk inside, which could be moved.
