@@ -179,7 +179,7 @@ impl Core {
         }
         self.waits.remove(&id);
         let block = &mut self.blocks[id];
-        let (before, len, requested, segment) = (block.home, block.len, block.requested, block.segment);
+        let (before, len, requested) = (block.home, block.len, block.requested);
         (block.home, block.epoch, block.requested, block.uses) = (home, epoch, 0, 0);
         let address = block.addr;
         let small = self.blocks[id].class.is_small();
