@@ -374,6 +374,12 @@ fn b19_reservations_shrink_to_what_there_is() {
 }
 
 #[test]
+fn b20_sizes_near_the_limit() {
+    scripts::b20_sizes_near_the_limit(Setup::default());
+    scripts::b20_sizes_near_the_limit(Setup::default().padded());
+}
+
+#[test]
 fn b20_whole_chunks() {
     let mut world = Setup::default().capacity(8 * G).build();
     let s0 = world.stream();
@@ -462,7 +468,8 @@ fn b35_the_current_device_is_left_alone() {
         world.verify();
         // Nothing was asked about a device that was never used.
         let before = world.sim.counters();
-        assert_eq!(world.alloc.stats(0).expect("zeros"), ascend_alloc::Stats::default());
+        let zeros = ascend_alloc::Stats { max_split_size: -1, ..ascend_alloc::Stats::default() };
+        assert_eq!(world.alloc.stats(0).expect("zeros"), zeros);
         assert!(world.alloc.snapshot(0).expect("nothing").segments.is_empty());
         world.alloc.empty_cache(None).expect("emptied");
         assert_eq!(world.alloc.trim(0, 0).expect("nothing"), 0);
@@ -735,4 +742,43 @@ fn b46_advice_fits_the_configuration() {
         assert!(text.contains("2147483648") && text.contains("device is full"), "{text}");
         world.close();
     }
+}
+
+/// Growing in place takes new memory where there is some, whatever waits elsewhere for its stream.
+#[test]
+fn growing_takes_new_memory() {
+    let mut world = Setup::default().build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let other = world.alloc(3 * M, s1);
+    let a = world.alloc(4 * M, s0);
+    world.work(s1, "t1", other);
+    world.free(other);
+    assert!(world.alloc.grow_in_place(a, 40 * M).expect("no failure"), "the device has 1 GiB");
+    let info = world.alloc.block_info(a).expect("live");
+    assert_eq!((info.address, info.bytes, info.requested), (a.0, 40 * M, 40 * M));
+    assert_eq!(world.reserved(), 44 * M);
+    world.alloc.shrink_in_place(a, 4 * M).expect("shrunk");
+    world.verify();
+    world.close();
+}
+
+/// Growing stops where the device is full, and leaves the block as it was.
+#[test]
+fn growing_stops_at_the_end_of_the_device() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let a = world.alloc(40 * M, s0);
+    world.work(s0, "t1", a);
+    let before = world.stats();
+    assert!(!world.alloc.grow_in_place(a, 100 * M).expect("no failure"));
+    world.verify();
+    let stats = world.stats();
+    assert_eq!(
+        (stats.allocated_bytes, stats.reserved_bytes),
+        (before.allocated_bytes, before.reserved_bytes)
+    );
+    assert!(world.alloc.grow_in_place(a, 64 * M).expect("no failure"));
+    world.alloc.shrink_in_place(a, 40 * M).expect("shrunk");
+    world.verify();
+    world.close();
 }
