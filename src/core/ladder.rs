@@ -338,7 +338,7 @@ impl Core {
         if pressed {
             self.note_retry(request);
         }
-        remap.runs = self.gather_latest(moves);
+        remap.runs = self.gather_to_move(moves);
         remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
         remap.create = grow as u32;
         let moved: u64 = remap.runs.iter().map(|run| run.handles.len() as u64).sum();

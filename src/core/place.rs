@@ -17,6 +17,8 @@ use super::segment::Class;
 use super::stream::StreamId;
 use crate::driver::PhysicalHandle;
 
+/// Frees after which a block counts as not wanted for long; about a step of the larger traces.
+const LONG: u64 = 8192;
 /// Blocks looked at among those that became free last.
 const LATEST: usize = 512;
 /// Holes looked at before settling for the best so far.
@@ -111,25 +113,35 @@ impl Core {
         }
     }
 
-    /// Takes up to `wanted` chunks from idle blocks for another place, and marks them busy: those that
-    /// became free last come first. In a step that repeats, what was freed last is needed again last;
-    /// taking what is longest idle made such steps move the same chunks to and fro (see the design).
-    pub(crate) fn gather_latest(&mut self, wanted: u64) -> Vec<Run> {
+    /// Takes up to `wanted` chunks from idle blocks for another place, and marks them busy: first those
+    /// that nobody wanted for long, then those that became free last, then the rest.
+    ///
+    /// In a step that repeats, what was freed last is needed again last, and what a whole step did not
+    /// touch is not needed at all. Taking simply what is longest idle made such steps move the same chunks
+    /// to and fro; taking only what was freed last did not come to rest either (see the design).
+    pub(crate) fn gather_to_move(&mut self, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let mut left = wanted;
-        let mut id = self.idle.tail;
+        let mut old = self.idle.head;
+        while old != NONE && left > 0 && self.blocks[old].freed + LONG <= self.frees {
+            self.movable(old, &mut left, &mut found);
+            old = self.blocks[old].list_next;
+        }
+        // From here on, blocks from `old` to the tail.
+        let mut latest = if old == NONE { NONE } else { self.idle.tail };
         let mut seen = 0;
-        while id != NONE && left > 0 && seen < LATEST {
-            self.movable(id, &mut left, &mut found);
-            id = self.blocks[id].list_prev;
+        while latest != NONE && left > 0 && seen < LATEST {
+            self.movable(latest, &mut left, &mut found);
+            latest = if latest == old { NONE } else { self.blocks[latest].list_prev };
             seen += 1;
         }
-        // Behind a slow device the latest blocks are all in use; then the oldest are taken.
-        let end = id;
-        id = self.idle.head;
-        while id != NONE && left > 0 && end != NONE {
-            self.movable(id, &mut left, &mut found);
-            id = if id == end { NONE } else { self.blocks[id].list_next };
+        // Behind a slow device the latest blocks are all in use; then the oldest of the others are taken.
+        while latest != NONE && left > 0 {
+            self.movable(old, &mut left, &mut found);
+            if old == latest {
+                break;
+            }
+            old = self.blocks[old].list_next;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
     }
