@@ -14,13 +14,13 @@ impl Device {
         if let Some(step) = core.close_all() {
             core = caller.perform(core, step, &mut chore);
         }
-        loop {
+        while chore.failure.is_none() {
             let step = if wait {
                 core.wait_for_newest().or_else(|| core.wait_for_device())
             } else {
                 core.query().filter(|_| !core::mem::replace(&mut chore.polled, true))
             };
-            let Some(step) = step.filter(|_| chore.failure.is_none()) else { break };
+            let Some(step) = step else { break };
             core = caller.perform(core, step, &mut chore);
         }
         if chore.failure.is_none() {
