@@ -119,7 +119,9 @@ impl Core {
                 self.streams[waiter as usize].set_behind(other, epoch);
             }
         }
-        let waiting: SmallVec<[BlockId; 32]> = self.waits.keys().copied().collect();
+        let mut waiting: SmallVec<[BlockId; 32]> = self.waits.keys().copied().collect();
+        // The order decides how blocks merge; it must not depend on a hash.
+        waiting.sort_unstable();
         for block in waiting {
             self.end_wait(block, Some(waiter));
         }
