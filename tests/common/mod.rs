@@ -280,12 +280,21 @@ impl World {
     /// counted are the allocator's.
     #[track_caller]
     pub fn order(&self, device: DeviceId, first: Stream, then: Stream) {
+        assert!(self.try_order(device, first, then), "an event");
+    }
+
+    /// The same; false when the device has no more events.
+    #[track_caller]
+    pub fn try_order(&self, device: DeviceId, first: Stream, then: Stream) -> bool {
         let exec = self.sim.executor();
         let event = exec.create_event(device, EVENT_SYNC, true).expect("an event");
-        exec.record_event(device, event, first.0).expect("recorded");
-        exec.stream_wait_event(device, then.0, event).expect("waits");
+        let recorded = exec.record_event(device, event, first.0).is_ok();
+        if recorded {
+            exec.stream_wait_event(device, then.0, event).expect("waits");
+            self.driver.order(first, then);
+        }
         exec.destroy_event(event).expect("destroyed");
-        self.driver.order(first, then);
+        recorded
     }
 
     /// Uses a live block on another stream as a program must: the stream waits for the contents, works,
