@@ -1,4 +1,23 @@
 //! A caching allocator for Ascend NPU memory on ACL's virtual-memory calls.
+//!
+//! Start with [`DeviceAllocator`]: built from a [`Config`] and a [`Driver`](driver::Driver), it hands out
+//! device memory through `&self`, for all devices of the driver and from any thread. [`DeviceBuffer`] frees
+//! itself; [`DeviceAlloc`] is the trait for code that takes any source of device memory.
+//!
+//! | layer | what | unsafe |
+//! |---|---|---|
+//! | [`DeviceAllocator`], [`DeviceBuffer`], [`DeviceAlloc`] | one device after another; slow calls; what is public | the trait's contract |
+//! | front cache (private) | repeated sizes without the device's lock; addresses to blocks | forbidden |
+//! | core (private) | blocks, segments, chunks, streams and epochs as plain data; plans of driver calls | forbidden |
+//! | [`driver`] | one method for each call of the device, and the clock | in `AclDriver` |
+//! | [`acl`] | ACL: generated declarations, loading at run time, each call as a `Result` | yes |
+//!
+//! Sizes and addresses are bytes everywhere. A driver call, a wait or the event hook never runs under a
+//! lock. Failed calls leave everything as it was. `ALLOCATOR_DESIGN.md` in the repository has the words,
+//! the invariants and the policies with their figures.
+//!
+//! The feature `sim` adds `driver::SimDriver`, which runs the same allocator on the device simulator of
+//! the package `ascend-sim`.
 
 pub mod acl;
 mod alloc;
