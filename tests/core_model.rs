@@ -36,27 +36,27 @@ fn flavor(seed: u64) -> Flavor {
 
 #[test]
 fn chunks() {
-    programs(0, 350, flavor);
+    programs(0, 220, flavor);
 }
 
 #[test]
 fn chunks_and_streams_that_end() {
-    programs(1_000_000, 300, |seed| Flavor { mortal: true, ..flavor(seed) });
+    programs(1_000_000, 200, |seed| Flavor { mortal: true, ..flavor(seed) });
 }
 
 #[test]
 fn chunks_and_failing_calls() {
-    programs(2_000_000, 350, |seed| Flavor { faults: true, mortal: true, ..flavor(seed) });
+    programs(2_000_000, 220, |seed| Flavor { faults: true, mortal: true, ..flavor(seed) });
 }
 
 #[test]
 fn classic_segments() {
-    programs(3_000_000, 250, |seed| Flavor { expandable: false, mortal: true, ..flavor(seed) });
+    programs(3_000_000, 180, |seed| Flavor { expandable: false, mortal: true, ..flavor(seed) });
 }
 
 #[test]
 fn classic_segments_and_failing_calls() {
-    programs(4_000_000, 250, |seed| Flavor { expandable: false, faults: true, mortal: true, ..flavor(seed) });
+    programs(4_000_000, 180, |seed| Flavor { expandable: false, faults: true, mortal: true, ..flavor(seed) });
 }
 
 /// What a thread did, in the words of the statistics.

@@ -117,6 +117,9 @@ impl Program {
         setup.conf.reservation = [0, 0, G, 2 * G][rng.usize(..4)];
         setup.conf.set_access = [SetAccess::Auto, SetAccess::On, SetAccess::Off][rng.usize(..3)];
         setup.conf.decay_ms = [0, 0, 0, 50][rng.usize(..4)];
+        if setup.sim.capacity <= 100 * M && rng.u8(..8) == 0 {
+            setup.sim.backing = BackingMode::Mapped;
+        }
         setup.conf.expandable_segments = flavor.expandable;
         setup.conf.front_cache = rng.u8(..4) > 0;
         setup.conf.epoch_frees = [64, 72][rng.usize(..2)];
