@@ -15,9 +15,13 @@ use ascend_sim::{BackingMode, ExecMode, Sim, SimConfig, Task};
 use common::program::{Flavor, run};
 use common::{G, K, M, assert_nothing_left};
 
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
 /// Runs so many programs of a flavor, or the one the environment names.
 fn programs(first: u64, count: u64, flavor: impl Fn(u64) -> Flavor) {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let more = number("ASCEND_ALLOC_PROGRAMS").unwrap_or(1);
     let seeds = match number("ASCEND_ALLOC_SEED") {
         Some(seed) => seed..seed + 1,
@@ -151,6 +155,19 @@ fn order(sim: &Sim, first: Stream, then: Stream) {
 
 /// Four threads on four streams, one allocator. Afterwards the books are exact.
 fn four_threads(conf: Config, capacity: u64, exec_mode: ExecMode, lag: u64, operations: usize) {
+    for round in 0..number("ASCEND_ALLOC_PROGRAMS").unwrap_or(1) {
+        four_threads_once(conf.clone(), capacity, exec_mode, lag, operations, 1 + 4 * round);
+    }
+}
+
+fn four_threads_once(
+    conf: Config,
+    capacity: u64,
+    exec_mode: ExecMode,
+    lag: u64,
+    operations: usize,
+    first_seed: u64,
+) {
     const THREADS: usize = 4;
     let backing = BackingMode::MetadataOnly;
     let sim = Sim::new(SimConfig { capacity, backing, exec_mode, lag, ..SimConfig::default() });
@@ -177,7 +194,7 @@ fn four_threads(conf: Config, capacity: u64, exec_mode: ExecMode, lag: u64, oper
                 scope.spawn(move || {
                     barrier.wait();
                     let (done, live) =
-                        hammer(alloc, sim, streams, number as u64 + 1, operations, &give, &take);
+                        hammer(alloc, sim, streams, first_seed + number as u64, operations, &give, &take);
                     barrier.wait();
                     // What the neighbour gave after the last look is live.
                     drop(give);
