@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 use super::Core;
 use super::block::State;
 use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
-use super::segment::SMALL_LIMIT;
 use super::stream::StreamId;
 use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
 use crate::hook::Action;
@@ -401,7 +400,11 @@ impl Core {
         let room = request.len + if request.align > super::UNIT { request.align } else { 0 };
         if request.class.is_small() && room <= STEP {
             STEP
-        } else if request.len > SMALL_LIMIT && room < 10 << 20 {
+        } else if !request.class.is_small()
+            && request.requested < 10 << 20
+            && room <= self.config.large_segment_size
+        {
+            // Decided by the size without the pad, like small and large.
             self.config.large_segment_size
         } else {
             room.next_multiple_of(STEP)
