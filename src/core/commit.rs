@@ -68,8 +68,7 @@ impl Core {
                 Err(error) => {
                     for (stream, _) in epochs {
                         // The epochs stay open in effect: the next event or wait ends them.
-                        let state = &mut self.streams[stream as usize];
-                        state.stamped = state.stamped.max(1);
+                        self.streams[stream as usize].keep_open();
                     }
                     request.failure = Some(error.into());
                 }
@@ -98,11 +97,11 @@ impl Core {
                 Recorded::Done(event) => state.closing.push_back((event, epoch)),
                 // The next event of the stream closes this epoch too.
                 Recorded::Captured(event) => {
-                    state.stamped = state.stamped.max(1);
+                    state.keep_open();
                     self.events.extend(event);
                 }
                 Recorded::Refused(event) => {
-                    state.stamped = state.stamped.max(1);
+                    state.keep_open();
                     state.broken = true;
                     self.events.extend(event);
                 }

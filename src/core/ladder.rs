@@ -176,8 +176,7 @@ impl Core {
                 if let Chunks::WaitFirst(epochs) = found {
                     // Nobody waits here: the epochs stay open in effect.
                     for (id, _) in epochs {
-                        let state = &mut self.streams[id as usize];
-                        state.stamped = state.stamped.max(1);
+                        self.streams[id as usize].keep_open();
                     }
                 }
                 None
@@ -471,13 +470,11 @@ impl Core {
 
     /// Ends a request: chunks it created are given back first.
     fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
-        if self.cached.is_empty() || core::mem::replace(&mut request.ended, true) {
-            return Step::Fail(error);
-        }
+        let spare = if request.ended { None } else { self.spare() };
+        let Some(step) = spare else { return Step::Fail(error) };
+        request.ended = true;
         request.failure = Some(error);
-        let mut back = GiveBack::default();
-        back.set_handles(core::mem::take(&mut self.cached));
-        Step::GiveBack(back)
+        step
     }
 
     /// Frees chunks that a request created and could not use.

@@ -115,6 +115,11 @@ impl StreamState {
         closing
     }
 
+    /// The epoch closed last got no event and no wait: the next one has to end it too.
+    pub(crate) fn keep_open(&mut self) {
+        self.stamped = self.stamped.max(1);
+    }
+
     /// Free blocks of this home.
     pub(crate) fn free_blocks(&self) -> u32 {
         self.bins.iter().flatten().map(|bins| bins.count()).sum()
