@@ -1,6 +1,8 @@
-//! Where the C library of `ffi/` is, and how C programs are built on it.
+//! Where the C libraries are, and how C programs and headers are compiled.
 
 #![allow(dead_code)] // Every test binary uses another part.
+
+pub mod headers;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,11 @@ pub fn shared() -> PathBuf {
 /// The static library.
 pub fn archive() -> PathBuf {
     built("libascend_alloc.a")
+}
+
+/// The simulator's `libascendcl.so`. As the two above, it is a dev-dependency so that it is built.
+pub fn simulator() -> PathBuf {
+    built("libascendcl.so")
 }
 
 /// The header as it is checked in.
