@@ -18,6 +18,7 @@
 //! | `ladder` | the order of steps until a request is served or refused |
 //! | `commit` | outcomes back into the heap |
 //! | `trim` | giving idle memory back |
+//! | `report` | the error when nothing could serve a request |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod bins;
@@ -28,6 +29,7 @@ pub(crate) mod heap;
 pub(crate) mod ladder;
 pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod report;
 pub(crate) mod segment;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
