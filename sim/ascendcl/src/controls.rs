@@ -1,0 +1,308 @@
+//! The controls: what a person or a test tells the simulator. `include/acl_sim.h` documents them.
+//!
+//! A control answers 0, or what it could not do: 100000 for an argument that is not understood,
+//! 507033 in a forked child, 500000 for a mistake of the simulator.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ascend_sim::{Sim, codes};
+
+use crate::surface::Surface;
+use crate::{fork, json, machine, report, settings};
+
+/// A mistake in the simulator.
+const INTERNAL: c_int = 500_000;
+/// A reset found calls that did not end.
+const BUSY: c_int = 507_899;
+
+/// Changes the capacity of a device (driver's number).
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_capacity(device: c_int, bytes: u64) -> c_int {
+    on_device(device, |sim, device| sim.set_capacity(device, bytes))
+}
+
+/// Lets other processes hold that many bytes of a device (driver's number).
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_foreign_bytes(device: c_int, bytes: u64) -> c_int {
+    on_device(device, |sim, device| sim.set_foreign_bytes(device, bytes))
+}
+
+/// Calls so far, as a JSON object of names and numbers.
+///
+/// # Safety
+/// `buffer` is null or valid for writes of `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_counters_json(buffer: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        print(buffer, room, |sim| {
+            json::object(sim.counters().into_iter().map(|(name, count)| (name, count.to_string())))
+        })
+    }
+}
+
+/// What was found wrong, as a JSON array of objects with a `text`.
+///
+/// # Safety
+/// `buffer` is null or valid for writes of `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_findings_json(buffer: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { print(buffer, room, |sim| texts(sim.findings())) }
+}
+
+/// What was not given back, as a JSON array of objects with a `text`.
+///
+/// # Safety
+/// `buffer` is null or valid for writes of `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_leaks_json(buffer: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { print(buffer, room, |sim| texts(report::leaks(sim))) }
+}
+
+/// Lets virtual time pass for queued work (deterministic execution).
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_tick(ticks: u64) -> c_int {
+    on_machine(|sim| {
+        sim.tick(ticks);
+        0
+    })
+}
+
+/// Plans a failure.
+///
+/// # Safety
+/// `function` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_fail(function: *const c_char, k: u64, code: c_int, always: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with_text(function, |sim, name| accepted(sim.fail(name, k, code, always != 0))) }
+}
+
+/// Drops all planned failures.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_clear_failures() -> c_int {
+    on_machine(|sim| {
+        sim.clear_faults();
+        0
+    })
+}
+
+/// Lets calls of a function take virtual nanoseconds.
+///
+/// # Safety
+/// `function` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_set_cost(function: *const c_char, nanoseconds: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with_text(function, |sim, name| accepted(sim.set_cost(name, nanoseconds))) }
+}
+
+/// Virtual nanoseconds that calls have cost so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_now() -> u64 {
+    let mut now = 0;
+    let _code = on_machine(|sim| {
+        now = sim.now();
+        0
+    });
+    now
+}
+
+/// A new machine.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_reset() -> c_int {
+    guarded(|| if machine::reset() { 0 } else { BUSY })
+}
+
+/// Refuses what documents forbid although the driver lets it pass.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_strict(on: c_int) -> c_int {
+    guarded(|| {
+        machine::settings(|settings| settings.strict = on != 0);
+        0
+    })
+}
+
+/// Switches the use checker.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_checker(on: c_int) -> c_int {
+    on_machine(|sim| {
+        sim.executor().set_checker(on != 0);
+        0
+    })
+}
+
+/// How many devices the next machine has.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_devices(devices: c_int) -> c_int {
+    let Some(devices) = u32::try_from(devices).ok().filter(|devices| *devices > 0) else {
+        return codes::INVALID_PARAM;
+    };
+    shape(|settings| settings.devices = devices)
+}
+
+/// The name of the part of the next machine.
+///
+/// # Safety
+/// `name` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_set_soc(name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(name) } {
+        Some(name) if !name.is_empty() => shape(|settings| name.clone_into(&mut settings.soc)),
+        _ => codes::INVALID_PARAM,
+    }
+}
+
+/// How queued work runs on the next machine.
+///
+/// # Safety
+/// `how` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_set_exec(how: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(how) }.and_then(settings::execution) {
+        Some(execution) => shape(|settings| settings.execution = execution),
+        None => codes::INVALID_PARAM,
+    }
+}
+
+/// Where the bytes of the next machine are.
+///
+/// # Safety
+/// `kind` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_set_backing(kind: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(kind) }.and_then(settings::backing) {
+        Some(backing) => shape(|settings| settings.backing = backing),
+        None => codes::INVALID_PARAM,
+    }
+}
+
+/// How many ticks queued work stays unfinished.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_event_lag(ticks: u64) -> c_int {
+    let code = shape(|settings| settings.lag = ticks);
+    if code != 0 {
+        return code;
+    }
+    guarded(|| {
+        machine::with_existing(|sim| sim.executor().set_lag(ticks));
+        0
+    })
+}
+
+/// The CANN version that is played.
+///
+/// # Safety
+/// `version` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_set_surface(version: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(version) }.and_then(Surface::parse) {
+        Some(surface) => {
+            let code = shape(|settings| settings.surface = surface);
+            if code == 0 {
+                surface.play();
+            }
+            code
+        }
+        None => codes::INVALID_PARAM,
+    }
+}
+
+/// Where the report at exit goes.
+///
+/// # Safety
+/// `target` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_report(target: *const c_char) -> c_int {
+    if target.is_null() {
+        return shape(|settings| settings.report.clear());
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { text(target) } {
+        Some(target) => shape(|settings| target.clone_into(&mut settings.report)),
+        None => codes::INVALID_PARAM,
+    }
+}
+
+/// Runs a control; neither in a forked child nor a panic gets through.
+fn guarded(body: impl FnOnce() -> c_int) -> c_int {
+    if fork::forked() {
+        return fork::CODE;
+    }
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        // Dropping what was thrown could throw again.
+        std::mem::forget(panic);
+        INTERNAL
+    })
+}
+
+fn on_machine(body: impl FnOnce(&Sim) -> c_int) -> c_int {
+    guarded(|| machine::with(body).unwrap_or(BUSY))
+}
+
+fn on_device(device: c_int, body: impl FnOnce(&Sim, u32)) -> c_int {
+    on_machine(|sim| match u32::try_from(device) {
+        Ok(device) if device < machine::settings(|settings| settings.devices) => {
+            body(sim, device);
+            0
+        }
+        _ => codes::RT_INVALID_DEVICEID,
+    })
+}
+
+fn shape(change: impl FnOnce(&mut settings::Settings)) -> c_int {
+    guarded(|| {
+        machine::settings(change);
+        0
+    })
+}
+
+fn accepted<E>(answer: Result<(), E>) -> c_int {
+    if answer.is_ok() { 0 } else { codes::INVALID_PARAM }
+}
+
+fn texts(texts: Vec<String>) -> String {
+    json::array(texts.iter().map(|text| json::object([("text", json::string(text))])))
+}
+
+/// # Safety
+/// `text` is null or a text that ends with a zero.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: it is not null, so it is a text that ends with a zero.
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
+}
+
+/// # Safety
+/// `name` is null or a text that ends with a zero.
+unsafe fn with_text(name: *const c_char, body: impl FnOnce(&Sim, &str) -> c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(name) } {
+        Some(name) => on_machine(|sim| body(sim, name)),
+        None => codes::INVALID_PARAM,
+    }
+}
+
+/// # Safety
+/// `buffer` is null or valid for writes of `room` bytes.
+unsafe fn print(buffer: *mut c_char, room: usize, ask: impl FnOnce(&Sim) -> String) -> c_int {
+    let mut text = String::new();
+    let code = on_machine(|sim| {
+        text = ask(sim);
+        0
+    });
+    if code != 0 {
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { json::print(&text, buffer, room) }
+}

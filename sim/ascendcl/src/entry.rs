@@ -1,0 +1,147 @@
+//! What stands around every exported call.
+
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use ascend_sim::{Sim, codes};
+
+use crate::surface::{CANN_8_0, Surface};
+use crate::types::AclError;
+use crate::{fork, machine, messages};
+
+/// `ACL_ERROR_INTERNAL_ERROR`: a mistake in the simulator.
+const INTERNAL: i32 = 500_000;
+
+/// One exported call: its name and the CANN version that brought it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    name: &'static str,
+    since: Surface,
+}
+
+/// A call of the oldest surface.
+pub(crate) const fn entry(name: &'static str) -> Entry {
+    Entry { name, since: CANN_8_0 }
+}
+
+impl Entry {
+    /// The call came with that version.
+    pub(crate) const fn since(self, since: Surface) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Runs the body of a call on the machine; the code.
+    pub(crate) fn does(self, body: impl FnOnce(&Sim) -> Result<(), i32>) -> AclError {
+        match self.run(body) {
+            Ok(()) => codes::SUCCESS,
+            Err(code) => code,
+        }
+    }
+
+    /// A call that writes what was answered to `out`, which must not be null. On failure nothing is
+    /// written.
+    ///
+    /// # Safety
+    /// `out` is null or valid for a write.
+    pub(crate) unsafe fn gives<T>(self, out: *mut T, ask: impl FnOnce(&Sim) -> Result<T, i32>) -> AclError {
+        self.does(|sim| {
+            self.not_null(sim, out)?;
+            let value = ask(sim)?;
+            // SAFETY: `out` is not null, so it is valid for a write.
+            unsafe { out.write(value) };
+            Ok(())
+        })
+    }
+
+    /// The same with two outputs, neither of which may be null.
+    ///
+    /// # Safety
+    /// Each output is null or valid for a write.
+    pub(crate) unsafe fn gives_two<A, B>(
+        self,
+        out: (*mut A, *mut B),
+        ask: impl FnOnce(&Sim) -> Result<(A, B), i32>,
+    ) -> AclError {
+        self.does(|sim| {
+            self.not_null(sim, out.0)?;
+            self.not_null(sim, out.1)?;
+            let value = ask(sim)?;
+            // SAFETY: neither is null, so both are valid for a write.
+            unsafe {
+                out.0.write(value.0);
+                out.1.write(value.1);
+            }
+            Ok(())
+        })
+    }
+
+    /// A call that answers a text of static storage; null on failure.
+    pub(crate) fn text(self, ask: impl FnOnce(&Sim) -> Result<*const c_char, i32>) -> *const c_char {
+        self.run(ask).unwrap_or(ptr::null())
+    }
+
+    /// Refuses a null pointer as the outermost layer does.
+    pub(crate) fn not_null<T>(self, sim: &Sim, pointer: *const T) -> Result<(), i32> {
+        if pointer.is_null() {
+            Err(self.refuse(sim, codes::INVALID_PARAM, "a pointer is null"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Refuses the call in this layer; the code to answer.
+    #[cold]
+    pub(crate) fn refuse(self, _sim: &Sim, code: i32, why: &'static str) -> i32 {
+        self.complain(code, why);
+        code
+    }
+
+    /// The checks before every call, and the net under it.
+    fn run<T>(self, body: impl FnOnce(&Sim) -> Result<T, i32>) -> Result<T, i32> {
+        if fork::forked() {
+            self.complain(fork::CODE, fork::WHY);
+            return Err(fork::CODE);
+        }
+        // The model keeps its state behind locks that a panic releases; what the closure owns is
+        // gone with it.
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            machine::with(|sim| {
+                if self.since > Surface::played() {
+                    return Err(self.absent());
+                }
+                body(sim)
+            })
+        }));
+        match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(busy)) => {
+                self.complain(fork::CODE, busy);
+                Err(fork::CODE)
+            }
+            Err(panic) => Err(self.panicked(panic)),
+        }
+    }
+
+    #[cold]
+    fn absent(self) -> i32 {
+        let why = format!("CANN {} lacks this call, which came with {}", Surface::played(), self.since);
+        self.complain(codes::RT_FEATURE_NOT_SUPPORT, &why);
+        codes::RT_FEATURE_NOT_SUPPORT
+    }
+
+    #[cold]
+    fn panicked(self, panic: Box<dyn std::any::Any + Send>) -> i32 {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        self.complain(INTERNAL, &format!("a mistake in the simulator, please report it: {text}"));
+        // Dropping what was thrown could throw again.
+        std::mem::forget(panic);
+        INTERNAL
+    }
+
+    #[cold]
+    fn complain(self, code: i32, why: &str) {
+        messages::push(&format!("{}: {why} [{code} {}]", self.name, codes::name(code)));
+    }
+}

@@ -1,0 +1,101 @@
+//! Initialisation, versions, error texts.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char};
+
+use parking_lot::Mutex;
+
+use crate::entry::entry;
+use crate::surface::{CANN_8_3, Surface};
+use crate::types::AclError;
+use crate::{fork, machine, messages};
+
+/// Initialises the library; the configuration file is not read.
+///
+/// # Safety
+/// `config` is null or a text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclInit(config: *const c_char) -> AclError {
+    let _ = config;
+    entry("aclInit").does(|sim| sim.init())
+}
+
+/// Tears everything down, however often the library was initialised.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclFinalize() -> AclError {
+    entry("aclFinalize").does(|sim| sim.finalize())
+}
+
+/// Undoes one initialisation and writes how many are left.
+///
+/// # Safety
+/// `count` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclFinalizeReference(count: *mut u64) -> AclError {
+    entry("aclFinalizeReference").since(CANN_8_3).does(|sim| {
+        let left = sim.finalize_reference()?;
+        if !count.is_null() {
+            // SAFETY: it is not null, so it is valid for a write.
+            unsafe { count.write(left) };
+        }
+        Ok(())
+    })
+}
+
+/// Version of the interface: that of the CANN version that is played.
+///
+/// # Safety
+/// Each pointer is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtGetVersion(major: *mut i32, minor: *mut i32, patch: *mut i32) -> AclError {
+    let entry = entry("aclrtGetVersion");
+    entry.does(|sim| {
+        for out in [major, minor, patch] {
+            entry.not_null(sim, out)?;
+        }
+        sim.version()?;
+        let version = Surface::played().version();
+        // SAFETY: none of them is null, so all are valid for a write.
+        unsafe {
+            major.write(version.0);
+            minor.write(version.1);
+            patch.write(version.2);
+        }
+        Ok(())
+    })
+}
+
+/// Name of the part.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtGetSocName() -> *const c_char {
+    entry("aclrtGetSocName").text(|sim| {
+        sim.soc_name()?;
+        Ok(kept(&machine::settings(|settings| settings.soc.clone())))
+    })
+}
+
+/// What the calling thread's failed calls had to say, newest first; null if nothing. Valid until the
+/// thread asks again.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclGetRecentErrMsg() -> *const c_char {
+    let own = messages::take();
+    // In a forked child the machine must not be touched; what there is to say is this layer's.
+    let model = if fork::forked() { None } else { machine::with(|sim| sim.recent_error()).ok().flatten() };
+    messages::give(match (own, model) {
+        (Some(own), Some(model)) => Some(format!("{own}\n{model}")),
+        (own, model) => own.or(model),
+    })
+}
+
+/// The text as one that lives for ever; one copy of each is kept.
+fn kept(text: &str) -> *const c_char {
+    static KEPT: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock();
+    if let Some(found) = kept.get(text) {
+        return found.as_ptr();
+    }
+    let new: &'static CStr =
+        Box::leak(CString::new(text.replace('\0', "?")).unwrap_or_default().into_boxed_c_str());
+    kept.insert(text.to_owned(), new);
+    new.as_ptr()
+}

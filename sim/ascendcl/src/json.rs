@@ -1,0 +1,80 @@
+//! Writing JSON, and handing it to C.
+
+use std::ffi::{c_char, c_int};
+use std::fmt::Write;
+
+/// A text as a JSON string.
+pub(crate) fn string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            '\n' => out.push_str("\\n"),
+            other if (other as u32) < 0x20 => {
+                // Writing to a string does not fail.
+                let _ = write!(out, "\\u{:04x}", other as u32);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// An array of JSON values.
+pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
+    format!("[{}]", values.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// An object of names and JSON values.
+pub(crate) fn object<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let fields = fields.into_iter().map(|(name, value)| format!("{}: {value}", string(name)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+}
+
+/// Copies a text into a buffer of `room` bytes as `snprintf` does: cut to fit, always with a zero
+/// behind it unless `room` is 0; the length of the whole text without the zero.
+///
+/// # Safety
+/// `buffer` is null or valid for writes of `room` bytes.
+pub(crate) unsafe fn print(text: &str, buffer: *mut c_char, room: usize) -> c_int {
+    if !buffer.is_null() && room > 0 {
+        let fits = text.floor_char_boundary(room - 1);
+        // SAFETY: `fits` + 1 bytes are within `room`; a new text does not overlap the buffer.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), fits);
+            buffer.add(fits).write(0);
+        }
+    }
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_quoted() {
+        assert_eq!(string("a\"b\\c\nd\u{1}é"), "\"a\\\"b\\\\c\\nd\\u0001é\"");
+        assert_eq!(array([string("x"), "1".to_owned()]), "[\"x\", 1]");
+        assert_eq!(object([("a", "1".to_owned())]), "{\"a\": 1}");
+    }
+
+    #[test]
+    fn a_text_is_cut_to_fit() {
+        let mut buffer = [7 as c_char; 6];
+        // SAFETY: the room is that of the buffer, or less.
+        unsafe {
+            assert_eq!(print("hello", buffer.as_mut_ptr(), 0), 5);
+            assert_eq!(buffer[0], 7);
+            assert_eq!(print("hello", buffer.as_mut_ptr(), 4), 5);
+            assert_eq!((buffer[2], buffer[3], buffer[4]), (b'l' as c_char, 0, 7));
+            assert_eq!(print("hello", buffer.as_mut_ptr(), 6), 5);
+            assert_eq!(buffer[5], 0);
+            assert_eq!(print("hello", std::ptr::null_mut(), 6), 5);
+            assert_eq!(print("é", buffer.as_mut_ptr(), 2), 2, "half a character is none");
+            assert_eq!(buffer[0], 0);
+        }
+    }
+}

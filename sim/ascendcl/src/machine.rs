@@ -1,0 +1,125 @@
+//! The one machine of the process.
+//!
+//! It is built at the first call and replaced by `acl_sim_reset`. A call holds the machine shared
+//! while it runs, so that a reset never takes it away under a call. A reset that finds calls running
+//! tries again for a while and then gives up; meanwhile calls from inside calls (callbacks) get
+//! through.
+
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use ascend_sim::Sim;
+use parking_lot::{Mutex, RwLock};
+
+use crate::settings::Settings;
+use crate::{fork, report};
+
+/// How long a reset waits for calls to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a call finds.
+enum Machine {
+    /// Nothing yet.
+    Unbuilt,
+    /// The machine.
+    Ready(Sim),
+    /// The old machine is being taken apart.
+    Replacing,
+}
+
+static MACHINE: RwLock<Machine> = RwLock::new(Machine::Unbuilt);
+static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
+
+/// Runs something on the machine, which is built if there is none. Err says why there is none.
+pub(crate) fn with<T>(body: impl FnOnce(&Sim) -> T) -> Result<T, &'static str> {
+    let machine = MACHINE.read();
+    match &*machine {
+        Machine::Ready(sim) => return Ok(body(sim)),
+        Machine::Replacing => return Err("the machine is being replaced by acl_sim_reset"),
+        Machine::Unbuilt => {}
+    }
+    drop(machine);
+    build();
+    match &*MACHINE.read() {
+        Machine::Ready(sim) => Ok(body(sim)),
+        _ => Err("the machine is being replaced by acl_sim_reset"),
+    }
+}
+
+/// Runs something on the machine if there is one and no reset is going on.
+pub(crate) fn with_existing<T>(body: impl FnOnce(&Sim) -> T) -> Option<T> {
+    match &*MACHINE.try_read()? {
+        Machine::Ready(sim) => Some(body(sim)),
+        _ => None,
+    }
+}
+
+/// Reads or changes the settings.
+pub(crate) fn settings<T>(change: impl FnOnce(&mut Settings) -> T) -> T {
+    let mut settings = SETTINGS.lock();
+    change(settings.get_or_insert_with(|| {
+        let (settings, complaints) = Settings::read(|name| std::env::var(name).ok());
+        for complaint in complaints {
+            eprintln!("ascend-sim: {complaint}");
+        }
+        settings
+    }))
+}
+
+/// Takes the machine apart and builds a new one from the settings; false if calls would not end. A
+/// queued callback that never returns keeps this waiting.
+pub(crate) fn reset() -> bool {
+    let old = {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Not a waiting lock, behind which calls from inside calls would queue up.
+            if let Some(mut machine) = MACHINE.try_write() {
+                break std::mem::replace(&mut *machine, Machine::Replacing);
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    // Its workers end here. Without the lock, because a callback of theirs may call in.
+    drop(old);
+    *MACHINE.write() = Machine::Unbuilt;
+    build();
+    true
+}
+
+#[cold]
+fn build() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        fork::watch();
+        report::arm();
+    });
+    let settings = settings(|settings| settings.clone());
+    let mut machine = MACHINE.write();
+    if matches!(*machine, Machine::Unbuilt) {
+        settings.surface.play();
+        let sim = Sim::new(settings.config());
+        for complaint in prepare(&sim, &settings) {
+            eprintln!("ascend-sim: {complaint}");
+        }
+        *machine = Machine::Ready(sim);
+    }
+}
+
+/// Does what a new machine needs to be told besides its configuration.
+fn prepare(sim: &Sim, settings: &Settings) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for device in 0..settings.devices {
+        sim.set_foreign_bytes(device, settings.foreign);
+    }
+    for (function, cost) in &settings.costs {
+        complaints.extend(sim.set_cost(function, *cost).err().map(|error| error.to_string()));
+    }
+    for failure in &settings.failures {
+        let planned = sim.fail(&failure.function, failure.k, failure.code, failure.always);
+        complaints.extend(planned.err().map(|error| error.to_string()));
+    }
+    complaints
+}

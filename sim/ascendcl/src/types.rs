@@ -1,0 +1,117 @@
+//! C types of the interface, and the way between pointers and the model's numbers.
+//!
+//! All handles are `void *`; enums are 32-bit numbers. The layouts are those of 64-bit targets.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use ascend_sim::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+
+/// `aclError`.
+pub(crate) type AclError = c_int;
+
+/// Any handle or address.
+pub(crate) type Handle = *mut c_void;
+
+/// `aclrtMemLocation`: the number comes before the kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemLocation {
+    id: u32,
+    kind: u32,
+}
+
+/// `aclrtPhysicalMemProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PhysicalMemProp {
+    handle_type: u32,
+    allocation_type: u32,
+    attr: u32,
+    location: MemLocation,
+    reserve: u64,
+}
+
+/// `aclrtMemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemAccessDesc {
+    flags: u32,
+    location: MemLocation,
+    rsv: [u8; 12],
+}
+
+/// `aclrtPtrAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PtrAttributes {
+    location: MemLocation,
+    page_size: u32,
+    rsv: [u32; 4],
+}
+
+const _: () = {
+    assert!(size_of::<Handle>() == 8);
+    assert!(size_of::<MemLocation>() == 8 && align_of::<MemLocation>() == 4);
+    assert!(size_of::<PhysicalMemProp>() == 32 && align_of::<PhysicalMemProp>() == 8);
+    assert!(size_of::<MemAccessDesc>() == 24 && align_of::<MemAccessDesc>() == 4);
+    assert!(size_of::<PtrAttributes>() == 28 && align_of::<PtrAttributes>() == 4);
+};
+
+/// A pointer as the model's number.
+pub(crate) fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+/// The model's number as a pointer.
+pub(crate) fn pointer(address: u64) -> Handle {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+impl From<MemLocation> for Location {
+    fn from(location: MemLocation) -> Self {
+        Self { id: location.id, kind: location.kind }
+    }
+}
+
+impl From<Location> for MemLocation {
+    fn from(location: Location) -> Self {
+        Self { id: location.id, kind: location.kind }
+    }
+}
+
+impl From<PhysicalMemProp> for PhysicalProp {
+    fn from(prop: PhysicalMemProp) -> Self {
+        Self {
+            handle_type: prop.handle_type,
+            allocation_type: prop.allocation_type,
+            attr: prop.attr,
+            location: prop.location.into(),
+            reserve: prop.reserve,
+        }
+    }
+}
+
+impl From<PhysicalProp> for PhysicalMemProp {
+    fn from(prop: PhysicalProp) -> Self {
+        Self {
+            handle_type: prop.handle_type,
+            allocation_type: prop.allocation_type,
+            attr: prop.attr,
+            location: prop.location.into(),
+            reserve: prop.reserve,
+        }
+    }
+}
+
+impl From<MemAccessDesc> for AccessDescriptor {
+    fn from(grant: MemAccessDesc) -> Self {
+        Self { flags: u64::from(grant.flags), location: grant.location.into() }
+    }
+}
+
+impl From<PointerAttributes> for PtrAttributes {
+    fn from(found: PointerAttributes) -> Self {
+        Self { location: found.location.into(), page_size: found.page_size, rsv: [0; 4] }
+    }
+}
