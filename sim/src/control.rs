@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::call::Call;
 use crate::codes;
+use crate::made::Made;
 use crate::refusal::{Answer, Refusal};
 
 /// A function name that the simulator does not answer.
@@ -83,7 +84,8 @@ impl Control {
         if self.missing[index].load(Relaxed) {
             return Err(Refusal::new(codes::MISSING_SYMBOL, "the library lacks this symbol"));
         }
-        self.counts[index].fetch_add(1, Relaxed);
+        let number = self.counts[index].fetch_add(1, Relaxed) + 1;
+        Made::enter(call, number);
         let cost = self.costs[index].load(Relaxed);
         if cost != 0 {
             self.clock.fetch_add(cost, Relaxed);

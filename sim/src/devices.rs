@@ -87,6 +87,12 @@ impl Devices {
         Ok(Current::Primary { device, generation: state.generation })
     }
 
+    /// Whether dropping one reference (or all) of a device would drop the last.
+    pub(crate) fn ends(&self, user: u32, all: bool) -> Answer<bool> {
+        let references = self.devices[self.driver_id(user)? as usize].references;
+        Ok(references == 1 || (all && references > 0))
+    }
+
     /// Drops one reference (or all) of a device: its driver's number if that was the last.
     pub(crate) fn reset(&mut self, user: u32, all: bool) -> Answer<Option<u32>> {
         let device = self.driver_id(user)?;
@@ -101,6 +107,11 @@ impl Devices {
         state.generation += 1;
         self.contexts.retain(|_, owner| *owner != device);
         Ok(Some(device))
+    }
+
+    /// Whether a device (driver's number) is set.
+    pub(crate) fn is_set(&self, device: u32) -> bool {
+        self.devices.get(device as usize).is_some_and(|state| state.references > 0)
     }
 
     /// Devices (process's numbers) that are set.

@@ -20,16 +20,23 @@ mod config;
 mod control;
 mod devices;
 pub mod exec;
+mod hooks;
+mod made;
 mod memory;
 mod refusal;
+mod settings;
 mod sim;
 mod threads;
 
+pub use calls::{MemoryUsage, Utilization};
 pub use config::{BackingMode, SimConfig, Soc};
 pub use control::{LogEntry, UnknownFunction};
 pub use exec::{
     Access, CaptureMode, CaptureStatus, ExecMode, Executor, Finding, HostOp, LAG_NEVER, Task, WAIT_FOREVER,
     Work,
+};
+pub use hooks::{
+    DeviceStateCallback, ExceptionCallback, ExceptionInfo, StreamStateCallback, TaskAbortCallback,
 };
 pub use memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
 pub use sim::Sim;

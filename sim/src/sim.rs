@@ -12,8 +12,10 @@ use crate::config::{SimConfig, Soc};
 use crate::control::{Control, LogEntry, UnknownFunction};
 use crate::devices::Devices;
 use crate::exec::{ExecConfig, Executor, in_callback};
+use crate::hooks::Hooks;
 use crate::memory::{Backing, Memory};
 use crate::refusal::{Answer, Refusal, refuse};
+use crate::settings::Settings;
 use crate::{codes, threads};
 
 /// A machine with simulated devices.
@@ -36,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) devices: Mutex<Devices>,
     pub(crate) memory: Mutex<Memory>,
     pub(crate) executor: Executor,
+    pub(crate) settings: Mutex<Settings>,
+    pub(crate) hooks: Hooks,
     /// Findings that are not the use checker's.
     pub(crate) findings: Mutex<Vec<String>>,
     /// Devices on which queued work touched memory that was not there, until a wait says so.
@@ -68,6 +72,8 @@ impl Sim {
             devices: Mutex::new(Devices::new(&config)),
             memory: Mutex::new(Memory::new(&config, backing)),
             executor,
+            settings: Mutex::default(),
+            hooks: Hooks::default(),
             findings: Mutex::new(Vec::new()),
             faulted: (0..config.devices).map(|_| AtomicBool::new(false)).collect(),
             notes,
@@ -273,7 +279,7 @@ impl Sim {
     fn complain(&self, call: Call, arguments: fmt::Arguments<'_>, refusal: Refusal) -> i32 {
         let Refusal { code, why } = refusal;
         let text = format!("{}({arguments}): {why} [{code} {}]", call.name(), codes::name(code));
-        threads::push_message(self.inner.id, &text);
+        threads::push_message(self.inner.id, &text, code);
         code
     }
 

@@ -31,6 +31,8 @@ struct Entry {
     current: Current,
     /// Newest first, one a line.
     messages: String,
+    /// The code of the last call that failed.
+    last_error: i32,
 }
 
 thread_local! {
@@ -50,9 +52,21 @@ pub(crate) fn replace(sim: u64, current: Current) -> Current {
     with(sim, |entry| std::mem::replace(&mut entry.current, current))
 }
 
-/// Adds the message of a failed call.
-pub(crate) fn push_message(sim: u64, message: &str) {
+/// The code of the last failed call; with `clear` it is forgotten.
+pub(crate) fn last_error(sim: u64, clear: bool) -> i32 {
     with(sim, |entry| {
+        let code = entry.last_error;
+        if clear {
+            entry.last_error = 0;
+        }
+        code
+    })
+}
+
+/// Adds the message and code of a failed call.
+pub(crate) fn push_message(sim: u64, message: &str, code: i32) {
+    with(sim, |entry| {
+        entry.last_error = code;
         let mut text = String::with_capacity(message.len() + 1 + entry.messages.len());
         text.push_str(message);
         if !entry.messages.is_empty() {

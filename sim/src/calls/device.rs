@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use crate::codes;
+use crate::hooks::DeviceState;
 use crate::refusal::{Answer, refuse};
 use crate::sim::{Inner, Sim};
 use crate::threads::{self, Current};
@@ -109,8 +110,11 @@ impl Sim {
     /// The ACL code: 107001 for a device that is not visible.
     pub fn set_device(&self, device: i32) -> Result<(), i32> {
         self.call(Call::SetDevice, format_args!("{device}"), || {
+            self.visible(device)?;
+            self.inner.hooks.device_changed(device, DeviceState::SetPre);
             let current = self.inner.devices.lock().set(number(device)?)?;
             threads::replace(self.inner.id, current);
+            self.inner.hooks.device_changed(device, DeviceState::SetPost);
             Ok(())
         })
     }
@@ -147,13 +151,18 @@ impl Sim {
     }
 
     fn reset_now(&self, user: u32, all: bool) -> Answer<()> {
+        if self.inner.devices.lock().ends(user, all)? {
+            self.inner.hooks.device_changed(user as i32, DeviceState::ResetPre);
+        }
         let last = self.inner.devices.lock().reset(user, all)?;
         if let Some(device) = last {
             Inner::executed(self.inner.executor.reset_device(device))?;
             self.inner.memory.lock().reset(device);
+            self.inner.settings.lock().forget_device(device);
             if let Some(fault) = self.inner.faulted.get(device as usize) {
                 fault.store(false, std::sync::atomic::Ordering::Relaxed);
             }
+            self.inner.hooks.device_changed(user as i32, DeviceState::ResetPost);
         }
         Ok(())
     }
@@ -247,7 +256,7 @@ impl Sim {
 }
 
 /// A device number as the model takes it.
-fn number(device: i32) -> Answer<u32> {
+pub(super) fn number(device: i32) -> Answer<u32> {
     u32::try_from(device).or_else(|_| refuse(codes::RT_INVALID_DEVICEID, "no such device is visible"))
 }
 

@@ -2,9 +2,15 @@
 //! translate device numbers, tell the use checker what the host does, and leave the rest to the
 //! model.
 
+mod callbacks;
 mod captures;
 mod copies;
 mod device;
 mod heap;
+mod queries;
+mod settings;
+mod stream_more;
 mod streams;
 mod vmm;
+
+pub use queries::{MemoryUsage, Utilization};

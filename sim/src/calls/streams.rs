@@ -5,8 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::call::Call;
 use crate::codes;
 use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work};
+use crate::hooks::StreamState;
 use crate::refusal::{Answer, refuse};
 use crate::sim::{Inner, Sim};
+
+/// The lowest priority of a stream.
+const LEAST_PRIORITY: u32 = 7;
 
 impl Sim {
     /// A call on the current device that the executor answers.
@@ -23,7 +27,7 @@ impl Sim {
     }
 
     /// A call about an event, whatever device is current.
-    fn event<T>(
+    pub(super) fn event<T>(
         &self,
         call: Call,
         event: u64,
@@ -54,16 +58,24 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device, 207008 when there are no more.
     pub fn create_stream(&self) -> Result<u64, i32> {
-        self.queue(Call::CreateStream, format_args!(""), |exec, device| exec.create_stream(device))
+        let made =
+            self.queue(Call::CreateStream, format_args!(""), |exec, device| exec.create_stream(device))?;
+        self.inner.hooks.stream_changed(made, StreamState::Created);
+        Ok(made)
     }
 
-    /// `aclrtCreateStreamWithConfig`. Priority and flags are taken and mean nothing here.
+    /// `aclrtCreateStreamWithConfig`. The priority is cut to 7; priority and flags can be asked for
+    /// and mean nothing else here.
     ///
     /// # Errors
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_with_config(&self, priority: u32, flags: u32) -> Result<u64, i32> {
         let arguments = format_args!("priority={priority}, flags={flags:#x}");
-        self.queue(Call::CreateStreamWithConfig, arguments, |exec, device| exec.create_stream(device))
+        let made = self.queue(Call::CreateStreamWithConfig, arguments, |exec, device| {
+            exec.create_stream_with(device, priority.min(LEAST_PRIORITY), flags)
+        })?;
+        self.inner.hooks.stream_changed(made, StreamState::Created);
+        Ok(made)
     }
 
     /// `aclrtDestroyStream`.
@@ -71,9 +83,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 100000 for null, 107017 for a stale handle, 107027 while it is captured.
     pub fn destroy_stream(&self, stream: u64) -> Result<(), i32> {
-        self.queue(Call::DestroyStream, format_args!("{stream:#x}"), |exec, device| {
-            exec.destroy_stream(device, stream, false)
-        })
+        self.end_stream(Call::DestroyStream, stream, false)
     }
 
     /// `aclrtDestroyStreamForce`: drops work that has not begun.
@@ -81,8 +91,18 @@ impl Sim {
     /// # Errors
     /// As [`destroy_stream`](Self::destroy_stream).
     pub fn destroy_stream_force(&self, stream: u64) -> Result<(), i32> {
-        self.queue(Call::DestroyStreamForce, format_args!("{stream:#x}"), |exec, device| {
-            exec.destroy_stream(device, stream, true)
+        self.end_stream(Call::DestroyStreamForce, stream, true)
+    }
+
+    fn end_stream(&self, call: Call, stream: u64, force: bool) -> Result<(), i32> {
+        self.call(call, format_args!("{stream:#x}"), || {
+            let device = self.current()?;
+            let executor = &self.inner.executor;
+            Inner::executed(executor.check_destroy(device, stream))?;
+            self.inner.hooks.stream_changed(stream, StreamState::Ending);
+            Inner::executed(executor.destroy_stream(device, stream, force))?;
+            self.inner.settings.lock().forget_stream(stream);
+            Ok(())
         })
     }
 

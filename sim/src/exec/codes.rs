@@ -18,6 +18,10 @@ pub const THREAD_SUBSCRIBE: i32 = 107_012;
 pub const STREAM_NO_CALLBACK: i32 = 107_015;
 /// A stream or event that has been destroyed, or never was.
 pub const INVALID_HANDLE: i32 = 107_017;
+/// Work of the device was aborted.
+pub const DEVICE_TASK_ABORT: i32 = 107_022;
+/// Work of the stream was aborted.
+pub const STREAM_ABORT: i32 = 107_023;
 /// A capturing stream would wait for work outside its capture.
 pub const CAPTURE_DEPENDENCY: i32 = 107_024;
 /// A capture ends with a forked stream that was not joined.

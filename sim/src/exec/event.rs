@@ -6,6 +6,7 @@
 use super::capture::CapturedRecord;
 use super::clock::Snapshot;
 use super::codes;
+use crate::made::Made;
 
 /// Event flag: the event can be waited for by streams, and reset.
 pub const EVENT_SYNC: u32 = 0x1;
@@ -43,6 +44,8 @@ pub(super) struct Event {
     pub(super) destroyed: bool,
     /// The capture that the last record belongs to.
     pub(super) captured: Option<CapturedRecord>,
+    /// The call that created it.
+    pub(super) made: Made,
 }
 
 impl Event {
@@ -63,6 +66,7 @@ impl Event {
             pending_waits: 0,
             destroyed: false,
             captured: None,
+            made: Made::now(),
         })
     }
 

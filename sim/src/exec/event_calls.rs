@@ -206,6 +206,26 @@ impl Executor {
     }
 }
 
+impl Executor {
+    /// When the last record was done: microseconds since the start (see [`Executor::elapsed`]).
+    ///
+    /// # Errors
+    /// As [`Executor::elapsed`], for one event.
+    pub fn timestamp(&self, event: u64) -> Result<u64, i32> {
+        let state = self.shared.lock();
+        let index = free_of_capture(&state, event)?;
+        event_at(&state, index, time_of)?.map(|nanoseconds| nanoseconds / 1000)
+    }
+
+    /// A small number, used by no other event at the same time.
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for zero, `INVALID_HANDLE`.
+    pub fn event_id(&self, event: u64) -> Result<u32, i32> {
+        self.shared.lock().event(event)
+    }
+}
+
 fn time_of(event: &Event) -> Result<u64, i32> {
     refuse_if(event.record.is_none(), codes::INTERNAL_ERROR)?;
     refuse_if(event.flags & EVENT_TIME_LINE == 0, codes::EVENT_TIMESTAMP_INVALID)?;

@@ -53,6 +53,7 @@ mod reset;
 mod scheduler;
 mod state;
 mod stream;
+mod stream_calls;
 mod table;
 mod task;
 #[cfg(test)]
@@ -65,6 +66,7 @@ pub use event::{
     EVENT_SYNC, EVENT_TIME_LINE,
 };
 pub use finding::{Finding, HostOp, Party, TaskUse};
+pub use stream_calls::StreamInfo;
 pub use task::{Access, Task, Work};
 
 use clock::{Place, Snapshot};
@@ -144,12 +146,23 @@ impl Executor {
     /// # Errors
     /// `INVALID_DEVICE`; `NO_STREAM_RESOURCE` when the device has no more.
     pub fn create_stream(&self, device: u32) -> Result<u64, i32> {
+        self.create_stream_with(device, 0, 0)
+    }
+
+    /// A new stream with a priority (0 is the highest) and flags, which are only remembered.
+    ///
+    /// # Errors
+    /// As [`create_stream`](Self::create_stream).
+    pub fn create_stream_with(&self, device: u32, priority: u32, flags: u32) -> Result<u64, i32> {
         let mut state = self.shared.lock();
         refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
         let full = state.stream_counts[device as usize] >= state.config.max_streams;
         refuse_if(full, codes::NO_STREAM_RESOURCE)?;
         let handle = state.add_stream(device, false)?;
         state.stream_counts[device as usize] += 1;
+        let slot = state.slot(device, handle)?;
+        let stream = state.stream_mut(slot);
+        (stream.priority, stream.flags) = (priority, flags);
         Ok(handle)
     }
 
@@ -171,11 +184,8 @@ impl Executor {
     /// `INVALID_PARAM` for zero, `PARAM_INVALID` for a default stream, `INVALID_HANDLE`,
     /// `STREAM_CONTEXT`, `STREAM_CAPTURED`.
     pub fn destroy_stream(&self, device: u32, stream: u64, force: bool) -> Result<(), i32> {
-        refuse_if(stream == 0, codes::INVALID_PARAM)?;
         let mut state = self.shared.lock();
-        let slot = state.own_slot(device, stream)?;
-        refuse_if(state.stream(slot).default, codes::PARAM_INVALID)?;
-        refuse_if(state.stream(slot).capture.is_some(), codes::STREAM_CAPTURED)?;
+        let slot = state.may_destroy(device, stream)?;
         if force {
             state.stream_mut(slot).drop_work();
             // A callback may have held it up.
@@ -445,7 +455,8 @@ impl Executor {
         }
         let mut result = Ok(());
         for point in points {
-            let failure = state.stream_mut(point.place.slot).failure.take();
+            let stream = state.stream_mut(point.place.slot);
+            let failure = stream.failure.take().or(stream.aborted);
             result = result.and(failure.map_or(Ok(()), Err));
             state.learn(point);
         }

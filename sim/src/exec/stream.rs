@@ -10,6 +10,7 @@ use std::thread::ThreadId;
 
 use super::clock::{Clock, Place, Snapshot};
 use super::task::Work;
+use crate::made::Made;
 
 /// Something queued to a stream.
 pub(super) enum Op {
@@ -64,6 +65,14 @@ pub(super) struct Stream {
     pub(super) host_functions: bool,
     /// The capture the stream takes part in.
     pub(super) capture: Option<u64>,
+    /// As created: 0 is the highest.
+    pub(super) priority: u32,
+    /// As created.
+    pub(super) flags: u32,
+    /// What every wait answers after an abort.
+    pub(super) aborted: Option<i32>,
+    /// The call that created it.
+    pub(super) made: Made,
 }
 
 impl Stream {
@@ -85,6 +94,10 @@ impl Stream {
             subscriber: None,
             host_functions: false,
             capture: None,
+            priority: 0,
+            flags: 0,
+            aborted: None,
+            made: Made::now(),
         }
     }
 

@@ -306,6 +306,17 @@ impl Memory {
             .any(|&(base, len)| address.checked_sub(base).is_some_and(|offset| offset < len))
     }
 
+    /// Whether the address lies in a reservation.
+    pub(crate) fn is_reserved(&self, address: u64) -> bool {
+        let found = self.reservations.range(..=address).next_back();
+        found.is_some_and(|(&start, reservation)| address - start < reservation.len)
+    }
+
+    /// Whether there is memory at the address.
+    pub(crate) fn is_backed_at(&self, address: u64) -> bool {
+        self.mapping_of(address).is_some()
+    }
+
     /// Holds a range as a running copy does: unmapping it is refused as busy.
     pub(crate) fn hold(&mut self, start: u64, len: u64) {
         self.held.push((start, len));

@@ -1,0 +1,96 @@
+//! The executor's calls that ask streams for what they are, and that abort them.
+
+use super::event::refuse_if;
+use super::state::State;
+use super::{Executor, codes, refuse_in_work};
+
+/// What a stream was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// A small number, used by no other stream at the same time.
+    pub id: u32,
+    /// 0 is the highest.
+    pub priority: u32,
+    /// The flags of its creation.
+    pub flags: u32,
+}
+
+impl Executor {
+    /// How many streams can still be created on a device, and how many events recorded.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`.
+    pub fn available(&self, device: u32) -> Result<(u32, u32), i32> {
+        let state = self.shared.lock();
+        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        let (streams, events) = (state.stream_counts[device as usize], state.event_counts[device as usize]);
+        Ok((state.config.max_streams.saturating_sub(streams), state.config.max_events.saturating_sub(events)))
+    }
+
+    /// What a stream was created with.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`, `INVALID_HANDLE`.
+    pub fn stream_info(&self, device: u32, stream: u64) -> Result<StreamInfo, i32> {
+        let state = self.shared.lock();
+        let slot = state.slot(device, stream)?;
+        let stream = state.stream(slot);
+        Ok(StreamInfo { id: slot, priority: stream.priority, flags: stream.flags })
+    }
+
+    /// Whether [`destroy_stream`](Self::destroy_stream) would take the stream.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_destroy(&self, device: u32, stream: u64) -> Result<(), i32> {
+        self.shared.lock().may_destroy(device, stream).map(|_| ())
+    }
+
+    /// Drops the work of a stream that has not begun; every later wait for the stream answers
+    /// `STREAM_ABORT`.
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for zero, `INVALID_DEVICE`, `INVALID_HANDLE`, `STREAM_CONTEXT`,
+    /// `STREAM_CAPTURED`.
+    pub fn abort_stream(&self, device: u32, stream: u64) -> Result<(), i32> {
+        refuse_if(stream == 0, codes::INVALID_PARAM)?;
+        let mut state = self.shared.lock();
+        let slot = state.own_slot(device, stream)?;
+        refuse_if(state.stream(slot).capture.is_some(), codes::STREAM_CAPTURED)?;
+        let aborted = state.stream_mut(slot);
+        aborted.drop_work();
+        aborted.aborted = Some(codes::STREAM_ABORT);
+        self.shared.go_on(&mut state, slot);
+        Ok(())
+    }
+
+    /// Drops the work of a device that has not begun; the next wait for each of its streams answers
+    /// `DEVICE_TASK_ABORT`.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`; `INTERNAL_ERROR` inside the closure of a task.
+    pub fn abort_device(&self, device: u32) -> Result<(), i32> {
+        refuse_in_work()?;
+        let mut state = self.shared.lock();
+        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        for point in state.device_snapshots(device) {
+            let slot = point.place.slot;
+            let stream = state.stream_mut(slot);
+            stream.drop_work();
+            stream.failure = Some(codes::DEVICE_TASK_ABORT);
+            self.shared.go_on(&mut state, slot);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// The slot of a stream that can be destroyed.
+    pub(super) fn may_destroy(&self, device: u32, stream: u64) -> Result<u32, i32> {
+        refuse_if(stream == 0, codes::INVALID_PARAM)?;
+        let slot = self.own_slot(device, stream)?;
+        refuse_if(self.stream(slot).default, codes::PARAM_INVALID)?;
+        refuse_if(self.stream(slot).capture.is_some(), codes::STREAM_CAPTURED)?;
+        Ok(slot)
+    }
+}

@@ -1,0 +1,92 @@
+//! Which call a thread is in, so that what it makes and what goes wrong can be traced back to it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::call::Call;
+
+/// A call by name: the function, the how-manieth call of it, and the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    call: Option<Call>,
+    number: u64,
+    thread: u32,
+}
+
+thread_local! {
+    static NOW: Cell<Made> = const { Cell::new(Made::NOWHERE) };
+}
+
+impl Made {
+    /// Outside every call: the simulator itself, or a test's own look.
+    const NOWHERE: Self = Self { call: None, number: 0, thread: 0 };
+
+    /// The call this thread is in, or was in last.
+    pub(crate) fn now() -> Self {
+        NOW.try_with(Cell::get).unwrap_or(Self::NOWHERE)
+    }
+
+    /// This thread has entered a call, the `number`-th of its function.
+    pub(crate) fn enter(call: Call, number: u64) {
+        // A thread that is ending has no place for it any more.
+        let _ = NOW.try_with(|now| {
+            let thread = match now.get().thread {
+                0 => next_thread(),
+                known => known,
+            };
+            now.set(Self { call: Some(call), number, thread });
+        });
+    }
+
+    /// The function's name, where there is one.
+    pub(crate) fn function(self) -> Option<&'static str> {
+        self.call.map(Call::name)
+    }
+
+    /// The how-manieth call of the function it was, counted from 1.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+
+    /// The thread, by the order in which threads first called, counted from 1.
+    pub(crate) fn thread(self) -> u32 {
+        self.thread
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.call {
+            Some(call) => write!(f, "{} (call {} of it, thread {})", call.name(), self.number, self.thread),
+            None => f.write_str("no call"),
+        }
+    }
+}
+
+#[cold]
+fn next_thread() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_knows_its_call() {
+        Made::enter(Call::MapMem, 3);
+        let here = Made::now();
+        assert_eq!((here.function(), here.number()), (Some("aclrtMapMem"), 3));
+        let there = std::thread::spawn(|| {
+            let before = Made::now();
+            Made::enter(Call::Free, 1);
+            (before, Made::now())
+        });
+        let (before, there) = there.join().unwrap();
+        assert_eq!(before.function(), None);
+        assert_ne!(there.thread(), here.thread());
+        assert!(here.to_string().starts_with("aclrtMapMem (call 3 of it, thread "));
+    }
+}
