@@ -204,13 +204,10 @@ pub extern "C" fn acl_sim_set_event_lag(ticks: u64) -> c_int {
 pub unsafe extern "C" fn acl_sim_set_surface(version: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { text(version) }.and_then(Surface::parse) {
-        Some(surface) => {
-            let code = shape(|settings| settings.surface = surface);
-            if code == 0 {
-                surface.play();
-            }
-            code
-        }
+        Some(surface) => guarded(|| {
+            surface.play();
+            0
+        }),
         None => codes::INVALID_PARAM,
     }
 }

@@ -1,6 +1,7 @@
 //! What stands around every exported call.
 
-use std::ffi::c_char;
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -37,6 +38,11 @@ impl Entry {
             Ok(()) => codes::SUCCESS,
             Err(code) => code,
         }
+    }
+
+    /// A call whose answer is a code of its own.
+    pub(crate) fn answers(self, body: impl FnOnce(&Sim) -> AclError) -> AclError {
+        self.run(|sim| Ok(body(sim))).unwrap_or_else(|code| code)
     }
 
     /// A call that writes what was answered to `out`, which must not be null. On failure nothing is
@@ -88,6 +94,28 @@ impl Entry {
         } else {
             Ok(())
         }
+    }
+
+    /// A text that the caller handed over; a null pointer is refused.
+    ///
+    /// # Safety
+    /// `text` is null or ends with a zero, and stays as it is while the answer is used.
+    pub(crate) unsafe fn read_text<'a>(self, sim: &Sim, text: *const c_char) -> Result<Cow<'a, str>, i32> {
+        self.not_null(sim, text)?;
+        // SAFETY: it is not null, so it ends with a zero.
+        Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy())
+    }
+
+    /// A list that the caller handed over: empty if it is null.
+    ///
+    /// # Safety
+    /// `list` is null or valid for reads of `count` values.
+    pub(crate) unsafe fn read_list<T: Copy>(self, list: *const T, count: usize) -> Vec<T> {
+        if list.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: it is not null, so it is valid for `count` reads.
+        (0..count).map(|index| unsafe { list.add(index).read() }).collect()
     }
 
     /// Refuses the call in this layer; the code to answer.

@@ -1,6 +1,7 @@
 //! Events.
 
 use crate::entry::entry;
+use crate::surface::CANN_9_2;
 use crate::types::{AclError, Handle, address, pointer};
 
 /// Makes an event of the old mode.
@@ -45,6 +46,14 @@ pub extern "C" fn aclrtDestroyEvent(event: Handle) -> AclError {
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtRecordEvent(event: Handle, stream: Handle) -> AclError {
     entry("aclrtRecordEvent").does(|sim| sim.record_event(address(event), address(stream)))
+}
+
+/// The same with flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtRecordEventWithFlag(event: Handle, stream: Handle, flags: u32) -> AclError {
+    entry("aclrtRecordEventWithFlag")
+        .since(CANN_9_2)
+        .does(|sim| sim.record_event_with_flag(address(event), address(stream), flags))
 }
 
 /// Makes an event of the old mode unrecorded.
@@ -114,4 +123,25 @@ pub unsafe extern "C" fn aclrtEventElapsedTime(
     let entry = entry("aclrtEventElapsedTime");
     // SAFETY: the caller's promise.
     unsafe { entry.gives(milliseconds, |sim| sim.event_elapsed_time(address(start), address(end))) }
+}
+
+/// When the last record was done, in microseconds.
+///
+/// # Safety
+/// `microseconds` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtEventGetTimestamp(event: Handle, microseconds: *mut u64) -> AclError {
+    let entry = entry("aclrtEventGetTimestamp");
+    // SAFETY: the caller's promise.
+    unsafe { entry.gives(microseconds, |sim| sim.event_timestamp(address(event))) }
+}
+
+/// The number of an event.
+///
+/// # Safety
+/// `id` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtGetEventId(event: Handle, id: *mut u32) -> AclError {
+    // SAFETY: the caller's promise.
+    unsafe { entry("aclrtGetEventId").gives(id, |sim| sim.event_id(address(event))) }
 }

@@ -6,9 +6,9 @@ use std::ffi::{CStr, CString, c_char};
 use parking_lot::Mutex;
 
 use crate::entry::entry;
-use crate::surface::{CANN_8_3, Surface};
+use crate::surface::{CANN_8_3, CANN_8_5, Surface};
 use crate::types::AclError;
-use crate::{fork, machine, messages};
+use crate::{fork, json, machine, messages};
 
 /// Initialises the library; the configuration file is not read.
 ///
@@ -65,6 +65,39 @@ pub unsafe extern "C" fn aclrtGetVersion(major: *mut i32, minor: *mut i32, patch
     })
 }
 
+/// Version of a package as a number: that of the CANN version that is played.
+///
+/// # Safety
+/// `package` is null or a text that ends with a zero, `number` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclsysGetVersionNum(package: *const c_char, number: *mut i32) -> AclError {
+    let entry = entry("aclsysGetVersionNum").since(CANN_8_5);
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.gives(number, |sim| {
+            sim.version_number(&entry.read_text(sim, package)?)?;
+            Ok(Surface::played().package_number())
+        })
+    }
+}
+
+/// Version of a package as a text.
+///
+/// # Safety
+/// `package` is null or a text that ends with a zero, `text` is null or valid for writes of 128 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclsysGetVersionStr(package: *const c_char, text: *mut c_char) -> AclError {
+    let entry = entry("aclsysGetVersionStr").since(CANN_8_5);
+    entry.does(|sim| {
+        entry.not_null(sim, text)?;
+        // SAFETY: the caller's promise.
+        sim.version_text(&unsafe { entry.read_text(sim, package) }?)?;
+        // SAFETY: it is not null, so it has room for 128 bytes.
+        unsafe { json::print(&format!("{}.0", Surface::played()), text, 128) };
+        Ok(())
+    })
+}
+
 /// Name of the part.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtGetSocName() -> *const c_char {
@@ -72,6 +105,18 @@ pub extern "C" fn aclrtGetSocName() -> *const c_char {
         sim.soc_name()?;
         Ok(kept(&machine::settings(|settings| settings.soc.clone())))
     })
+}
+
+/// The code of the calling thread's last failed call, which is then forgotten (level 0).
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtGetLastError(level: u32) -> AclError {
+    entry("aclrtGetLastError").answers(|sim| sim.last_error(level))
+}
+
+/// The same, and it stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtPeekAtLastError(level: u32) -> AclError {
+    entry("aclrtPeekAtLastError").answers(|sim| sim.peek_last_error(level))
 }
 
 /// What the calling thread's failed calls had to say, newest first; null if nothing. Valid until the

@@ -26,6 +26,7 @@
 // The names are those of the vendor's interface.
 #![allow(non_snake_case)]
 
+mod callbacks;
 mod capture;
 mod controls;
 mod copies;
@@ -39,6 +40,8 @@ mod json;
 mod machine;
 mod memory;
 mod messages;
+mod options;
+mod queries;
 mod report;
 mod settings;
 mod streams;

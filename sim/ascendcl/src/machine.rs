@@ -99,7 +99,7 @@ fn build() {
     let settings = settings(|settings| settings.clone());
     let mut machine = MACHINE.write();
     if matches!(*machine, Machine::Unbuilt) {
-        settings.surface.play();
+        settings.surface.play_unless_chosen();
         let sim = Sim::new(settings.config());
         for complaint in prepare(&sim, &settings) {
             eprintln!("ascend-sim: {complaint}");

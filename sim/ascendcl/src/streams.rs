@@ -1,15 +1,8 @@
-//! Streams, and functions of the host in them.
-
-use std::ffi::c_void;
-
-use ascend_sim::{Work, codes};
+//! Streams.
 
 use crate::entry::entry;
-use crate::surface::CANN_8_3;
+use crate::surface::{CANN_8_5, CANN_9_2};
 use crate::types::{AclError, Handle, address, pointer};
-
-/// `aclrtCallback`, `aclrtHostFunc`.
-pub(crate) type HostFunc = Option<unsafe extern "C" fn(*mut c_void)>;
 
 /// Makes a stream of the current context.
 ///
@@ -78,35 +71,54 @@ pub extern "C" fn aclrtStreamWaitEvent(stream: Handle, event: Handle) -> AclErro
     entry("aclrtStreamWaitEvent").does(|sim| sim.stream_wait_event(address(stream), address(event)))
 }
 
-/// Queues a function of the host, which runs in a thread of this library.
-///
-/// # Safety
-/// The function may be called with `user` from another thread once the stream comes to it.
+/// The same for at most so many seconds; 0 is no limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aclrtLaunchHostFunc(
-    stream: Handle,
-    function: HostFunc,
-    user: *mut c_void,
-) -> AclError {
-    let entry = entry("aclrtLaunchHostFunc").since(CANN_8_3);
-    entry.does(|sim| {
-        // SAFETY: the caller's promise.
-        let Some(work) = (unsafe { work(function, user) }) else {
-            return Err(entry.refuse(sim, codes::RT_PARAM_INVALID, "the function is null"));
-        };
-        sim.launch_host_func(address(stream), work)
-    })
+pub extern "C" fn aclrtStreamWaitEventWithTimeout(stream: Handle, event: Handle, seconds: i32) -> AclError {
+    entry("aclrtStreamWaitEventWithTimeout")
+        .since(CANN_8_5)
+        .does(|sim| sim.stream_wait_event_with_timeout(address(stream), address(event), seconds))
 }
 
-/// A C function as work for a stream; `None` for null.
+/// The same with flags.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtStreamWaitEventWithFlag(stream: Handle, event: Handle, flags: u32) -> AclError {
+    entry("aclrtStreamWaitEventWithFlag")
+        .since(CANN_9_2)
+        .does(|sim| sim.stream_wait_event_with_flag(address(stream), address(event), flags))
+}
+
+/// Drops what is queued to a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtStreamAbort(stream: Handle) -> AclError {
+    entry("aclrtStreamAbort").does(|sim| sim.stream_abort(address(stream)))
+}
+
+/// The number of a stream.
 ///
 /// # Safety
-/// The function may be called once with `user`, from any thread.
-pub(crate) unsafe fn work(function: HostFunc, user: *mut c_void) -> Option<Work> {
-    let function = function?;
-    let user = address(user);
-    Some(Box::new(move || {
-        // SAFETY: this function's caller promised that it may be called so.
-        unsafe { function(pointer(user)) }
-    }))
+/// `id` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtStreamGetId(stream: Handle, id: *mut i32) -> AclError {
+    // SAFETY: the caller's promise.
+    unsafe { entry("aclrtStreamGetId").gives(id, |sim| sim.stream_id(address(stream))) }
+}
+
+/// The priority a stream was made with.
+///
+/// # Safety
+/// `priority` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtStreamGetPriority(stream: Handle, priority: *mut u32) -> AclError {
+    // SAFETY: the caller's promise.
+    unsafe { entry("aclrtStreamGetPriority").gives(priority, |sim| sim.stream_priority(address(stream))) }
+}
+
+/// The flags a stream was made with.
+///
+/// # Safety
+/// `flags` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtStreamGetFlags(stream: Handle, flags: *mut u32) -> AclError {
+    // SAFETY: the caller's promise.
+    unsafe { entry("aclrtStreamGetFlags").gives(flags, |sim| sim.stream_flags(address(stream))) }
 }

@@ -29,7 +29,8 @@ pub(crate) const CANN_9_2: Surface = Surface(902);
 /// All of them, oldest first.
 const ALL: [Surface; 8] = [CANN_8_0, CANN_8_1, CANN_8_2, CANN_8_3, CANN_8_5, CANN_9_0, CANN_9_1, CANN_9_2];
 
-static PLAYED: AtomicU16 = AtomicU16::new(CANN_9_2.0);
+/// 0 until one is chosen.
+static PLAYED: AtomicU16 = AtomicU16::new(0);
 
 impl Surface {
     /// The surface a text names: `8.1`, `9.0`; `9.x` is the newest of 9, `8.x` the newest of 8.
@@ -52,6 +53,17 @@ impl Surface {
     /// Plays this one from now on.
     pub(crate) fn play(self) {
         PLAYED.store(self.0, Relaxed);
+    }
+
+    /// Plays this one if none was chosen before.
+    pub(crate) fn play_unless_chosen(self) {
+        // Whoever was first has chosen.
+        let _ = PLAYED.compare_exchange(0, self.0, Relaxed, Relaxed);
+    }
+
+    /// Its number as `aclsysGetVersionNum` counts.
+    pub(crate) fn package_number(self) -> i32 {
+        i32::from(self.0 / 100) * 10_000_000 + i32::from(self.0 % 100) * 100_000
     }
 
     /// What `aclrtGetVersion` answers. 8.0 and 8.2 are read off the row of the others.
@@ -77,6 +89,12 @@ impl std::fmt::Display for Surface {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_counted_as_the_vendor_does() {
+        assert_eq!(CANN_9_0.package_number(), 90_000_000);
+        assert_eq!(CANN_8_5.package_number() + 1000, 80_501_000);
+    }
 
     #[test]
     fn surfaces_are_read_and_written() {

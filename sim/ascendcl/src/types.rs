@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use ascend_sim::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+use ascend_sim::{AccessDescriptor, Location, PhysicalProp, PointerAttributes, Utilization};
 
 /// `aclError`.
 pub(crate) type AclError = c_int;
@@ -50,12 +50,42 @@ pub struct PtrAttributes {
     rsv: [u32; 4],
 }
 
+/// `aclrtMemUsageInfo`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct MemUsageInfo {
+    /// Which part of the software; ends with a zero.
+    pub(crate) name: [u8; 32],
+    pub(crate) current: u64,
+    pub(crate) peak: u64,
+    reserved: [usize; 8],
+}
+
+/// `aclrtUtilizationInfo`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UtilizationInfo {
+    cube: i32,
+    vector: i32,
+    ai_cpu: i32,
+    memory: i32,
+    extension: Handle,
+}
+
+/// `aclrtStreamAttrValue`, a union of numbers of at most 8 bytes and room for more.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct StreamAttrValue([u8; 16]);
+
 const _: () = {
     assert!(size_of::<Handle>() == 8);
     assert!(size_of::<MemLocation>() == 8 && align_of::<MemLocation>() == 4);
     assert!(size_of::<PhysicalMemProp>() == 32 && align_of::<PhysicalMemProp>() == 8);
     assert!(size_of::<MemAccessDesc>() == 24 && align_of::<MemAccessDesc>() == 4);
     assert!(size_of::<PtrAttributes>() == 28 && align_of::<PtrAttributes>() == 4);
+    assert!(size_of::<MemUsageInfo>() == 112 && align_of::<MemUsageInfo>() == 8);
+    assert!(size_of::<UtilizationInfo>() == 24);
+    assert!(size_of::<StreamAttrValue>() == 16);
 };
 
 /// A pointer as the model's number.
@@ -107,6 +137,29 @@ impl From<PhysicalProp> for PhysicalMemProp {
 impl From<MemAccessDesc> for AccessDescriptor {
     fn from(grant: MemAccessDesc) -> Self {
         Self { flags: u64::from(grant.flags), location: grant.location.into() }
+    }
+}
+
+impl From<Utilization> for UtilizationInfo {
+    fn from(rate: Utilization) -> Self {
+        let Utilization { cube, vector, ai_cpu, memory } = rate;
+        Self { cube, vector, ai_cpu, memory, extension: ptr::null_mut() }
+    }
+}
+
+impl StreamAttrValue {
+    /// A value of 8 bytes.
+    pub(crate) fn new(value: u64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&value.to_ne_bytes());
+        Self(bytes)
+    }
+
+    /// The first 8 bytes.
+    pub(crate) fn first(self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[..8]);
+        u64::from_ne_bytes(bytes)
     }
 }
 
