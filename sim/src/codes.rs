@@ -25,6 +25,8 @@ pub const RT_INVALID_MEMORY_TYPE: i32 = 107_016;
 pub const RT_INVALID_HANDLE: i32 = 107_017;
 /// A synchronous copy or fill that a running capture forbids.
 pub const RT_CAPTURE_MODE_NOT_SUPPORT: i32 = 107_030;
+/// A copy on a stream with memory that is not pinned, which a running capture forbids.
+pub const RT_CAPTURE_MODE_BLOCK_ASYNC: i32 = 107_041;
 /// The chip, the driver or the library does not support the call.
 pub const RT_FEATURE_NOT_SUPPORT: i32 = 207_000;
 /// Out of device memory, out of address space, or a size that is too large.
@@ -91,7 +93,7 @@ const NAMES: &[(i32, &str)] = &[
     (107_036, "ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED"),
     (107_037, "ACL_ERROR_RT_MODEL_RUNNING"),
     (107_038, "ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD"),
-    (107_041, "ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC"),
+    (RT_CAPTURE_MODE_BLOCK_ASYNC, "ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC"),
     (RT_FEATURE_NOT_SUPPORT, "ACL_ERROR_RT_FEATURE_NOT_SUPPORT"),
     (RT_MEMORY_ALLOCATION, "ACL_ERROR_RT_MEMORY_ALLOCATION"),
     (207_002, "ACL_ERROR_RT_MEMORY_FREE"),

@@ -28,7 +28,7 @@ mod settings;
 mod sim;
 mod threads;
 
-pub use calls::{MemoryUsage, Utilization};
+pub use calls::{BatchAttribute, BatchCopy, BatchRefusal, MemoryUsage, Pitched, Utilization};
 pub use config::{BackingMode, SimConfig, Soc};
 pub use control::{LogEntry, UnknownFunction};
 pub use exec::{

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::call::Call;
 use crate::config::{SimConfig, Soc};
@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) control: Control,
     pub(crate) devices: Mutex<Devices>,
     pub(crate) memory: Mutex<Memory>,
+    /// Told when bytes have been moved.
+    pub(crate) moved: Condvar,
     pub(crate) executor: Executor,
     pub(crate) settings: Mutex<Settings>,
     pub(crate) hooks: Hooks,
@@ -71,6 +73,7 @@ impl Sim {
             control: Control::new(),
             devices: Mutex::new(Devices::new(&config)),
             memory: Mutex::new(Memory::new(&config, backing)),
+            moved: Condvar::new(),
             executor,
             settings: Mutex::default(),
             hooks: Hooks::default(),

@@ -3,22 +3,26 @@
 //! The direction of a copy follows from the addresses, as on the device: an address in one of the
 //! windows is a device's, everything else is host memory, pinned if the driver knows it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use smallvec::smallvec;
 
+use super::jobs::{Job, Jobs, Kind};
 use crate::call::Call;
 use crate::codes;
-use crate::exec::{HostOp, Task, WAIT_FOREVER};
+use crate::exec::HostOp;
 use crate::refusal::{Answer, refuse};
-use crate::sim::{Inner, Sim};
+use crate::sim::Sim;
 
-/// The highest copy kind that the calls take.
+/// The highest kind that synchronous copies take.
 const LAST_KIND: u32 = 5;
+/// The highest kind that copies on a stream take.
+const LAST_ASYNC_KIND: u32 = 7;
 
-/// What a copy or fill does, checked.
-#[derive(Clone, Copy)]
-enum Job {
-    Copy { to: u64, from: u64, count: u64 },
-    Fill { to: u64, byte: u8, count: u64 },
+/// Values of `aclrtMemcpyKind`.
+mod kind {
+    pub(super) const TO_DEVICE: u32 = 1;
+    pub(super) const TO_HOST: u32 = 2;
+    pub(super) const DEFAULT: u32 = 4;
+    pub(super) const BUFFERED_TO_DEVICE: u32 = 5;
 }
 
 impl Sim {
@@ -33,9 +37,9 @@ impl Sim {
     /// other thread may write the bytes read or touch the bytes written meanwhile.
     pub unsafe fn memcpy(&self, to: u64, room: u64, from: u64, count: u64, kind: u32) -> Result<(), i32> {
         let arguments = format_args!("to={to:#x}, max={room}, from={from:#x}, count={count}, kind={kind}");
-        self.call(Call::Memcpy, arguments, || match copy_job(to, room, from, count, kind)? {
+        self.call(Call::Memcpy, arguments, || match copy_job(to, room, from, count, kind, LAST_KIND)? {
             // SAFETY: the caller vouches for host memory.
-            Some(job) => unsafe { self.at_once(job) },
+            Some(job) => unsafe { self.at_once(&[job]) },
             None => Ok(()),
         })
     }
@@ -52,7 +56,23 @@ impl Sim {
         let arguments = format_args!("to={to:#x}, max={room}, value={value}, count={count}");
         self.call(Call::Memset, arguments, || match fill_job(to, room, value, count)? {
             // SAFETY: the caller vouches for host memory.
-            Some(job) => unsafe { self.at_once(job) },
+            Some(job) => unsafe { self.at_once(&[job]) },
+            None => Ok(()),
+        })
+    }
+
+    /// `aclrtMemsetD32`: `count` times four bytes, at once.
+    ///
+    /// # Errors
+    /// As [`memset`](Self::memset); 107000 for an address that is no multiple of 4.
+    ///
+    /// # Safety
+    /// As [`memcpy`](Self::memcpy), for a target in host memory.
+    pub unsafe fn memset_d32(&self, to: u64, room: u64, value: u32, count: u64) -> Result<(), i32> {
+        let arguments = format_args!("to={to:#x}, max={room}, value={value:#x}, count={count}");
+        self.call(Call::MemsetD32, arguments, || match fill_words_job(to, room, value, count)? {
+            // SAFETY: the caller vouches for host memory.
+            Some(job) => unsafe { self.at_once(&[job]) },
             None => Ok(()),
         })
     }
@@ -62,7 +82,8 @@ impl Sim {
     ///
     /// # Errors
     /// As [`memcpy`](Self::memcpy); 207000 from host to host, 107000 with memory that is not pinned
-    /// on a captured stream.
+    /// on a captured stream or with a kind that does not fit it, 107041 with such memory while a
+    /// capture forbids it.
     ///
     /// # Safety
     /// As [`memcpy`](Self::memcpy), until the copy has run.
@@ -75,23 +96,53 @@ impl Sim {
         kind: u32,
         stream: u64,
     ) -> Result<(), i32> {
+        // SAFETY: the caller vouches for host memory until the copy has run.
+        unsafe { self.queue_copy(Call::MemcpyAsync, to, room, from, count, kind, stream) }
+    }
+
+    /// `aclrtMemcpyAsyncWithCondition`: as [`memcpy_async`](Self::memcpy_async), which decides by the
+    /// memory whether it can be asynchronous, as this call does.
+    ///
+    /// # Errors
+    /// As [`memcpy_async`](Self::memcpy_async).
+    ///
+    /// # Safety
+    /// As [`memcpy_async`](Self::memcpy_async).
+    pub unsafe fn memcpy_async_with_condition(
+        &self,
+        to: u64,
+        room: u64,
+        from: u64,
+        count: u64,
+        kind: u32,
+        stream: u64,
+    ) -> Result<(), i32> {
+        // SAFETY: the caller vouches for host memory until the copy has run.
+        unsafe { self.queue_copy(Call::MemcpyAsyncWithCondition, to, room, from, count, kind, stream) }
+    }
+
+    /// # Safety
+    /// As [`memcpy_async`](Self::memcpy_async).
+    #[allow(clippy::too_many_arguments)] // those of the ACL call
+    unsafe fn queue_copy(
+        &self,
+        call: Call,
+        to: u64,
+        room: u64,
+        from: u64,
+        count: u64,
+        kind: u32,
+        stream: u64,
+    ) -> Result<(), i32> {
         let arguments = format_args!(
             "to={to:#x}, max={room}, from={from:#x}, count={count}, kind={kind}, stream={stream:#x}"
         );
-        self.call(Call::MemcpyAsync, arguments, || {
-            let Some(job) = copy_job(to, room, from, count, kind)? else { return Ok(()) };
-            let (device_side, pinned) = {
-                let memory = self.inner.memory.lock();
-                let device = |address| memory.is_device(address);
-                let fast = |address| memory.is_device(address) || memory.is_pinned(address, count);
-                (device(to) || device(from), fast(to) && fast(from))
-            };
-            if !device_side {
-                return refuse(codes::RT_FEATURE_NOT_SUPPORT, "host to host on a stream");
-            }
-            let task = Task::new("memcpy").reads(from, count, 0).writes(to, count, 0);
+        self.call(call, arguments, || {
+            let Some(job) = copy_job(to, room, from, count, kind, LAST_ASYNC_KIND)? else { return Ok(()) };
+            self.current()?;
+            let pinned = self.copy_is_pinned(&[job], kind)?;
             // SAFETY: the caller vouches for host memory until the copy has run.
-            unsafe { self.on_stream(job, task, stream, pinned) }
+            unsafe { self.on_stream(call, smallvec![job], stream, pinned) }
         })
     }
 
@@ -114,100 +165,119 @@ impl Sim {
             format_args!("to={to:#x}, max={room}, value={value}, count={count}, stream={stream:#x}");
         self.call(Call::MemsetAsync, arguments, || {
             let Some(job) = fill_job(to, room, value, count)? else { return Ok(()) };
-            let pinned = {
-                let memory = self.inner.memory.lock();
-                memory.is_device(to) || memory.is_pinned(to, count)
-            };
-            let task = Task::new("memset").writes(to, count, 0);
             // SAFETY: the caller vouches for host memory until the fill has run.
-            unsafe { self.on_stream(job, task, stream, pinned) }
+            unsafe { self.queue_fill(Call::MemsetAsync, job, (to, count), stream) }
         })
     }
 
-    /// Queues a job, or does it at once behind the stream if it concerns pageable memory.
+    /// `aclrtMemsetD32Async`: `count` times four bytes, behind what is queued on the stream.
+    ///
+    /// # Errors
+    /// As [`memset_d32`](Self::memset_d32).
     ///
     /// # Safety
-    /// As [`memcpy`](Self::memcpy), until the job has run.
-    unsafe fn on_stream(&self, job: Job, task: Task, stream: u64, pinned: bool) -> Answer<()> {
-        let device = self.current()?;
-        let executor = &self.inner.executor;
-        if !pinned {
-            if Inner::executed(executor.is_capturing(device, stream))? {
-                return refuse(codes::RT_PARAM_INVALID, "memory that is not pinned on a captured stream");
-            }
-            Inner::executed(executor.check_synchronous_copy(device))?;
-            Inner::executed(executor.synchronize_stream(device, stream, WAIT_FOREVER))?;
-            self.report_fault(device)?;
-            // SAFETY: the caller vouches for host memory.
-            return unsafe { self.at_once(job) };
-        }
-        let weak = std::sync::Arc::downgrade(&self.inner);
-        let task = task.works(move || {
-            let Some(inner) = weak.upgrade() else { return };
-            // SAFETY: the caller vouched for host memory until now; pinned memory that was freed
-            // meanwhile is what the use checker reports.
-            if let Err(refusal) = unsafe { inner.perform(job) } {
-                let text = format!("a queued copy or fill on device {device} failed: {}", refusal.why);
-                inner.findings.lock().push(text);
-                if let Some(fault) = inner.faulted.get(device as usize) {
-                    fault.store(true, Relaxed);
-                }
-            }
-        });
-        Inner::executed(executor.submit(device, stream, task))
+    /// As [`memcpy`](Self::memcpy), until the fill has run.
+    pub unsafe fn memset_d32_async(
+        &self,
+        to: u64,
+        room: u64,
+        value: u32,
+        count: u64,
+        stream: u64,
+    ) -> Result<(), i32> {
+        let arguments =
+            format_args!("to={to:#x}, max={room}, value={value:#x}, count={count}, stream={stream:#x}");
+        self.call(Call::MemsetD32Async, arguments, || {
+            let Some(job) = fill_words_job(to, room, value, count)? else { return Ok(()) };
+            // SAFETY: the caller vouches for host memory until the fill has run.
+            unsafe { self.queue_fill(Call::MemsetD32Async, job, (to, count * 4), stream) }
+        })
     }
 
-    /// Does a job now, on behalf of the host.
-    ///
     /// # Safety
-    /// As [`memcpy`](Self::memcpy).
-    unsafe fn at_once(&self, job: Job) -> Answer<()> {
-        let device = self.current()?;
-        let executor = &self.inner.executor;
-        Inner::executed(executor.check_synchronous_copy(device))?;
-        let (to, count) = match job {
-            Job::Copy { to, from, count } => {
-                executor.host_touch(HostOp::Read, from, count);
-                (to, count)
+    /// As [`memset_async`](Self::memset_async).
+    unsafe fn queue_fill(&self, call: Call, job: Job, (to, len): (u64, u64), stream: u64) -> Answer<()> {
+        let pinned = Kind::of(&self.inner.memory.lock(), to, len) != Kind::Pageable;
+        // SAFETY: the caller's promise.
+        unsafe { self.on_stream(call, smallvec![job], stream, pinned) }
+    }
+
+    /// Whether copies of that kind on a stream need not stop it; refused where the kind does not fit
+    /// the memory.
+    pub(super) fn copy_is_pinned(&self, jobs: &[Job], kind: u32) -> Answer<bool> {
+        let memory = self.inner.memory.lock();
+        let mut all = true;
+        for job in jobs {
+            let &Job::Copy { to, from, count } = job else { continue };
+            let (target, source) = (Kind::of(&memory, to, count), Kind::of(&memory, from, count));
+            let fits = match (target, source) {
+                (Kind::Device, Kind::Device) => true,
+                // The direction of known memory is corrected whatever the kind says.
+                (Kind::Device, Kind::Pinned) | (Kind::Pinned, Kind::Device) => true,
+                (Kind::Device, Kind::Pageable) => {
+                    matches!(kind, kind::TO_DEVICE | kind::DEFAULT | kind::BUFFERED_TO_DEVICE)
+                }
+                (Kind::Pageable, Kind::Device) => matches!(kind, kind::TO_HOST | kind::DEFAULT),
+                _ => return refuse(codes::RT_FEATURE_NOT_SUPPORT, "host to host on a stream"),
+            };
+            if !fits {
+                return refuse(codes::RT_PARAM_INVALID, "the kind does not fit memory that is not pinned");
             }
-            Job::Fill { to, count, .. } => (to, count),
-        };
-        executor.host_touch(HostOp::Write, to, count);
-        // SAFETY: the caller vouches for host memory.
-        unsafe { self.inner.perform(job) }
+            all &= target != Kind::Pageable && source != Kind::Pageable;
+        }
+        Ok(all)
     }
 
     /// Copies device memory out, for looking at it: not an ACL call, not seen by the use checker.
     ///
     /// # Errors
-    /// 107000 if the range is not wholly mapped.
+    /// 107000 if the range is not wholly mapped device memory.
     pub fn read_bytes(&self, address: u64, out: &mut [u8]) -> Result<(), i32> {
-        self.inner.memory.lock().read(address, out).map_err(|refusal| refusal.code)
+        self.check_device(address, out.len() as u64)?;
+        let to = out.as_mut_ptr().expose_provenance() as u64;
+        self.move_unseen(&Job::Copy { to, from: address, count: out.len() as u64 })
     }
 
     /// Overwrites device memory: not an ACL call, not seen by the use checker.
     ///
     /// # Errors
-    /// 107000 if the range is not wholly mapped.
+    /// 107000 if the range is not wholly mapped device memory.
     pub fn write_bytes(&self, address: u64, bytes: &[u8]) -> Result<(), i32> {
-        self.inner.memory.lock().write(address, bytes).map_err(|refusal| refusal.code)
+        self.check_device(address, bytes.len() as u64)?;
+        let from = bytes.as_ptr().expose_provenance() as u64;
+        self.move_unseen(&Job::Copy { to: address, from, count: bytes.len() as u64 })
     }
 
     /// Sets device memory to one byte: not an ACL call, not seen by the use checker. In the
     /// metadata-only mode the size costs nothing.
     ///
     /// # Errors
-    /// 107000 if the range is not wholly mapped.
+    /// 107000 if the range is not wholly mapped device memory.
     pub fn fill_bytes(&self, address: u64, bytes: u64, value: u8) -> Result<(), i32> {
-        self.inner.memory.lock().fill(address, bytes, value).map_err(|refusal| refusal.code)
+        self.check_device(address, bytes)?;
+        self.move_unseen(&Job::Fill { to: address, pattern: [value; 4], count: bytes })
     }
 
     /// Copies device memory to device memory: not an ACL call, not seen by the use checker.
     ///
     /// # Errors
-    /// 107000 if one of the ranges is not wholly mapped.
+    /// 107000 if one of the ranges is not wholly mapped device memory.
     pub fn copy_bytes(&self, to: u64, from: u64, bytes: u64) -> Result<(), i32> {
-        self.inner.memory.lock().copy(to, from, bytes).map_err(|refusal| refusal.code)
+        self.check_device(to, bytes)?;
+        self.check_device(from, bytes)?;
+        self.move_unseen(&Job::Copy { to, from, count: bytes })
+    }
+
+    fn check_device(&self, start: u64, len: u64) -> Result<(), i32> {
+        let memory = self.inner.memory.lock();
+        let whole = len == 0 || (memory.is_device(start) && memory.first_hole(start, len).is_none());
+        if whole { Ok(()) } else { Err(codes::RT_PARAM_INVALID) }
+    }
+
+    fn move_unseen(&self, job: &Job) -> Result<(), i32> {
+        // SAFETY: the callers pass device memory, which is resolved, or memory of a slice they
+        // borrow for as long as this takes.
+        unsafe { self.inner.perform(job, false) }.map_err(|refusal| refusal.code)
     }
 
     /// Whether every byte of a range has memory behind it.
@@ -222,50 +292,12 @@ impl Sim {
     }
 }
 
-impl Inner {
-    /// Moves or sets bytes, on whichever side they are.
-    ///
-    /// # Safety
-    /// A side that is host memory must be valid for the job's bytes, the target for writes, and
-    /// nobody else may touch them meanwhile.
-    unsafe fn perform(&self, job: Job) -> Answer<()> {
-        let mut memory = self.memory.lock();
-        match job {
-            Job::Fill { to, byte, count } if memory.is_device(to) => memory.fill(to, count, byte),
-            Job::Fill { to, byte, count } => {
-                // SAFETY: the caller vouches for `count` writable bytes of host memory.
-                unsafe { std::ptr::write_bytes(host(to), byte, size(count)?) };
-                Ok(())
-            }
-            Job::Copy { to, from, count } => match (memory.is_device(to), memory.is_device(from)) {
-                (true, true) => memory.copy(to, from, count),
-                (true, false) => {
-                    // SAFETY: the caller vouches for `count` readable bytes that nobody writes.
-                    let bytes = unsafe { std::slice::from_raw_parts(host(from), size(count)?) };
-                    memory.write(to, bytes)
-                }
-                (false, true) => {
-                    // SAFETY: the caller vouches for `count` writable bytes that nobody else touches;
-                    // bytes need no initialisation to be overwritten through this slice by a copy.
-                    let bytes = unsafe { std::slice::from_raw_parts_mut(host(to), size(count)?) };
-                    memory.read(from, bytes)
-                }
-                (false, false) => {
-                    // SAFETY: the caller vouches for both sides; they may overlap.
-                    unsafe { std::ptr::copy(host(from), host(to), size(count)?) };
-                    Ok(())
-                }
-            },
-        }
-    }
-}
-
 /// The checks of `aclrtMemcpy` on its arguments; `None` if there is nothing to do.
-fn copy_job(to: u64, room: u64, from: u64, count: u64, kind: u32) -> Answer<Option<Job>> {
+fn copy_job(to: u64, room: u64, from: u64, count: u64, kind: u32, last: u32) -> Answer<Option<Job>> {
     if count == 0 {
         return Ok(None);
     }
-    if to == 0 || from == 0 || kind > LAST_KIND {
+    if to == 0 || from == 0 || kind > last {
         return refuse(codes::INVALID_PARAM, "null address or unknown kind");
     }
     check_room(room, count)?;
@@ -282,22 +314,32 @@ fn fill_job(to: u64, room: u64, value: i32, count: u64) -> Answer<Option<Job>> {
     }
     check_room(room, count)?;
     // Of the value only the lowest byte counts, as with memset in C.
-    Ok(Some(Job::Fill { to, byte: value.to_le_bytes()[0], count }))
+    Ok(Some(Job::Fill { to, pattern: [value as u8; 4], count }))
 }
 
-fn check_room(room: u64, count: u64) -> Answer<()> {
+/// The checks of `aclrtMemsetD32` on its arguments; `None` if there is nothing to do.
+fn fill_words_job(to: u64, room: u64, value: u32, count: u64) -> Answer<Option<Job>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    if to == 0 {
+        return refuse(codes::INVALID_PARAM, "null address");
+    }
+    let Some(bytes) = count.checked_mul(4).filter(|_| to.is_multiple_of(4)) else {
+        return refuse(codes::RT_PARAM_INVALID, "the address must be a multiple of 4");
+    };
+    check_room(room, bytes)?;
+    Ok(Some(Job::Fill { to, pattern: value.to_le_bytes(), count: bytes }))
+}
+
+pub(super) fn check_room(room: u64, count: u64) -> Answer<()> {
     if count > room {
         return refuse(codes::RT_PARAM_INVALID, "more bytes than the target has room for");
     }
     Ok(())
 }
 
-/// The host memory at an address.
-fn host(address: u64) -> *mut u8 {
-    std::ptr::with_exposed_provenance_mut(address as usize)
-}
-
-fn size(count: u64) -> Answer<usize> {
-    usize::try_from(count)
-        .or_else(|_| refuse(codes::RT_PARAM_INVALID, "more bytes than this machine can address"))
+/// Jobs of several copies at once.
+pub(super) fn collect_jobs(jobs: impl Iterator<Item = Job>) -> Jobs {
+    jobs.collect()
 }

@@ -67,7 +67,7 @@ impl Sim {
             // Another thread may have reset it meanwhile; then there is nothing to do.
             let _ = self.reset_now(device, true);
         }
-        self.inner.memory.lock().reset_all();
+        self.inner.wait_all_unused().reset_all();
     }
 
     /// `aclrtGetVersion`: that of CANN 9.1 (1.17.0).
@@ -157,7 +157,7 @@ impl Sim {
         let last = self.inner.devices.lock().reset(user, all)?;
         if let Some(device) = last {
             Inner::executed(self.inner.executor.reset_device(device))?;
-            self.inner.memory.lock().reset(device);
+            self.inner.wait_all_unused().reset(device);
             self.inner.settings.lock().forget_device(device);
             if let Some(fault) = self.inner.faulted.get(device as usize) {
                 fault.store(false, std::sync::atomic::Ordering::Relaxed);

@@ -60,7 +60,7 @@ impl Sim {
             }
         };
         self.inner.executor.host_touch(HostOp::Free, start, len);
-        let mut memory = self.inner.memory.lock();
+        let mut memory = self.inner.wait_unused(start, len);
         if pinned { memory.free_host(start) } else { memory.free(start) }
     }
 
@@ -98,7 +98,7 @@ impl Sim {
     fn free_host_now(&self, start: u64) -> Answer<()> {
         let len = self.inner.memory.lock().host_len(start)?;
         self.inner.executor.host_touch(HostOp::Free, start, len);
-        self.inner.memory.lock().free_host(start)
+        self.inner.wait_unused(start, len).free_host(start)
     }
 
     fn wait_for_current(&self) -> Answer<()> {
@@ -138,7 +138,7 @@ impl Sim {
         self.call(Call::HostUnregister, format_args!("{start:#x}"), || {
             let len = self.inner.memory.lock().registered_len(start)?;
             self.inner.executor.host_touch(HostOp::Release, start, len);
-            self.inner.memory.lock().host_unregister(start)
+            self.inner.wait_unused(start, len).host_unregister(start)
         })
     }
 

@@ -5,12 +5,15 @@
 mod callbacks;
 mod captures;
 mod copies;
+mod copies_many;
 mod device;
 mod heap;
+mod jobs;
 mod queries;
 mod settings;
 mod stream_more;
 mod streams;
 mod vmm;
 
+pub use copies_many::{BatchAttribute, BatchCopy, BatchRefusal, Pitched};
 pub use queries::{MemoryUsage, Utilization};

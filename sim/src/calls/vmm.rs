@@ -99,7 +99,7 @@ impl Sim {
         self.call(Call::UnmapMem, format_args!("{start:#x}"), || {
             let len = self.inner.memory.lock().unmap_len(start)?;
             self.inner.executor.host_touch(HostOp::Unmap, start, len);
-            self.inner.memory.lock().unmap(start)
+            self.inner.wait_unused(start, len).unmap(start)
         })
     }
 

@@ -5,8 +5,8 @@
 //! wait, directly or through others, for everything captured on it. Capture has a small vector
 //! clock of its own for that, counted in captured operations.
 //!
-//! The graph keeps what its tasks touch: executing it queues one task with all those accesses. The
-//! closures of captured tasks are dropped: a closure runs once and a graph many times.
+//! The graph keeps what its tasks touch and what they do as often as they run (copies and fills);
+//! executing it queues one task with all of that. Closures that run once only are dropped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::thread::{self, ThreadId};
@@ -17,7 +17,7 @@ use super::codes;
 use super::event::refuse_if;
 use super::state::State;
 use super::table::Table;
-use super::task::{Access, Task};
+use super::task::{Access, Repeat, Task, Work};
 
 /// Which threads a running capture forbids synchronous copies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,8 @@ struct Capture {
     /// Streams that take part, and what each knows.
     clocks: BTreeMap<u32, GraphClock>,
     accesses: SmallVec<[Access; 2]>,
+    /// What the captured tasks do, in the order of capture, which respects every dependency.
+    repeats: Vec<Repeat>,
 }
 
 impl State {
@@ -108,6 +110,7 @@ impl State {
             ended: false,
             clocks: BTreeMap::from([(slot, GraphClock::new())]),
             accesses: SmallVec::new(),
+            repeats: Vec::new(),
         };
         let model = self.captures.models.insert(capture).ok_or(codes::INTERNAL_ERROR)?;
         self.captures.running += 1;
@@ -194,13 +197,22 @@ impl State {
         let index = self.finished_model(model)?;
         let capture = self.captures.models.at(index).ok_or(codes::PARAM_INVALID)?;
         refuse_if(capture.device != device, codes::STREAM_CONTEXT)?;
-        Ok(Task { label: "captured graph", accesses: capture.accesses.clone(), work: None })
+        let repeats = capture.repeats.clone();
+        let work =
+            (!repeats.is_empty()).then(|| -> Work { Box::new(move || repeats.iter().for_each(|run| run())) });
+        Ok(Task { label: "captured graph", accesses: capture.accesses.clone(), work })
     }
 
     /// Puts a task into the graph that the stream is being captured into; false if it is not.
-    pub(super) fn capture_submit(&mut self, slot: u32, accesses: &[Access]) -> Result<bool, i32> {
+    pub(super) fn capture_submit(
+        &mut self,
+        slot: u32,
+        accesses: &[Access],
+        repeat: Option<&Repeat>,
+    ) -> Result<bool, i32> {
         let Some(capture) = self.open_capture(slot)? else { return Ok(false) };
         capture.accesses.extend_from_slice(accesses);
+        capture.repeats.extend(repeat.cloned());
         capture.step(slot);
         Ok(true)
     }

@@ -67,7 +67,7 @@ pub use event::{
 };
 pub use finding::{Finding, HostOp, Party, TaskUse};
 pub use stream_calls::StreamInfo;
-pub use task::{Access, Task, Work};
+pub use task::{Access, Repeat, Task, Work};
 
 use clock::{Place, Snapshot};
 use event::refuse_if;
@@ -254,14 +254,30 @@ impl Executor {
     /// `INVALID_DEVICE`, `INVALID_HANDLE`, `STREAM_CONTEXT`, `STREAM_CAPTURE_INVALIDATED`,
     /// `INTERNAL_ERROR` inside the closure of a task.
     pub fn submit(&self, device: u32, stream: u64, task: Task) -> Result<(), i32> {
+        self.submit_work(device, stream, task, None)
+    }
+
+    /// Queues a task whose work can be repeated: in a captured graph it is done every time the graph
+    /// runs. The task's own work is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn submit_repeatable(&self, device: u32, stream: u64, task: Task, work: Repeat) -> Result<(), i32> {
+        self.submit_work(device, stream, task, Some(work))
+    }
+
+    fn submit_work(&self, device: u32, stream: u64, task: Task, repeat: Option<Repeat>) -> Result<(), i32> {
         refuse_in_work()?;
         let mut state = self.shared.lock();
         let slot = state.own_slot(device, stream)?;
-        if state.stream(slot).capture.is_some() && state.capture_submit(slot, &task.accesses)? {
+        if state.stream(slot).capture.is_some()
+            && state.capture_submit(slot, &task.accesses, repeat.as_ref())?
+        {
             return Ok(());
         }
         state.check_task(slot, task.label, &task.accesses);
-        self.enqueue(&mut state, slot, Op::Task(task.work));
+        let again = |repeat: Repeat| -> Work { Box::new(move || repeat()) };
+        self.enqueue(&mut state, slot, Op::Task(repeat.map(again).or(task.work)));
         Ok(())
     }
 

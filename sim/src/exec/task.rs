@@ -1,6 +1,7 @@
 //! Tasks: what is queued to a stream.
 
 use core::fmt;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -8,6 +9,9 @@ use smallvec::SmallVec;
 /// on a device that is a deadlock, here the wait answers
 /// [`INTERNAL_ERROR`](super::codes::INTERNAL_ERROR).
 pub type Work = Box<dyn FnOnce() + Send>;
+
+/// What a task does as often as it runs, in a captured graph also more than once.
+pub type Repeat = Arc<dyn Fn() + Send + Sync>;
 
 /// One range that a task reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +59,8 @@ impl Task {
         self
     }
 
-    /// What the task does when it runs.
+    /// What the task does when it runs. In a captured graph it does nothing: a graph runs more than
+    /// once (see [`Executor::submit_repeatable`](super::Executor::submit_repeatable)).
     #[must_use]
     pub fn works(mut self, work: impl FnOnce() + Send + 'static) -> Self {
         self.work = Some(Box::new(work));

@@ -7,7 +7,15 @@
 //! what is freed costs nothing after its hole is punched.
 //!
 //! **Tables**: addresses are numbers, bytes live in [`Sparse`].
+//!
+//! In both, a chunk that is shared with other processes has a file of its own.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+#[cfg(target_os = "linux")]
+use super::shared::SharedFile;
 use super::sparse::Sparse;
 use crate::config::{BackingMode, SimConfig};
 use crate::refusal::Answer;
@@ -40,8 +48,18 @@ pub(super) enum Place {
     /// At that offset of its device's file.
     #[cfg(target_os = "linux")]
     File(u64),
-    /// In this table.
-    Table(Sparse),
+    /// In this table; a lock of its own, so that copies need not hold the one around all memory.
+    Table(Arc<Mutex<Sparse>>),
+    /// In a file of its own, which other processes may have open too.
+    #[cfg(target_os = "linux")]
+    Shared(Arc<SharedFile>),
+}
+
+impl Place {
+    /// Nowhere: an empty table.
+    pub(super) fn nowhere() -> Self {
+        Self::Table(Arc::default())
+    }
 }
 
 impl Backing {
@@ -96,14 +114,14 @@ impl Backing {
             Self::Mapped(mapped) => mapped.create(pool, size).map(Place::File),
             Self::Tables => {
                 let _ = (pool, size);
-                Ok(Place::Table(Sparse::default()))
+                Ok(Place::nowhere())
             }
         }
     }
 
     /// Drops the bytes of a chunk that nothing maps any more.
     pub(super) fn discard(&mut self, place: &mut Place, pool: usize, size: u64) {
-        match (self, std::mem::replace(place, Place::Table(Sparse::default()))) {
+        match (self, std::mem::replace(place, Place::nowhere())) {
             #[cfg(target_os = "linux")]
             (Self::Mapped(mapped), Place::File(offset)) => mapped.discard(pool, offset, size),
             _ => {
@@ -117,6 +135,8 @@ impl Backing {
         match (self, place) {
             #[cfg(target_os = "linux")]
             (Self::Mapped(mapped), &Place::File(offset)) => mapped.map(start, size, pool, offset),
+            #[cfg(target_os = "linux")]
+            (Self::Mapped(mapped), Place::Shared(file)) => mapped.map_file(start, size, &file.fd, 0),
             _ => {
                 let _ = (start, size, pool);
                 Ok(())

@@ -2,6 +2,7 @@
 
 use super::{HUGE, HUGE_1G, Mapping, Memory, Origin, PhysicalProp, SMALL};
 use crate::codes::{self, attr, policy};
+use crate::made::Made;
 use crate::refusal::{Answer, Refusal, refuse};
 
 /// Up to this size `HUGE_FIRST` takes small pages.
@@ -64,8 +65,13 @@ impl Memory {
         }
         match placed {
             Ok(start) => {
-                let mapping =
-                    Mapping { len: charged, chunk: handle, origin: Origin::Malloc, grants: Vec::new() };
+                let mapping = Mapping {
+                    len: charged,
+                    chunk: handle,
+                    origin: Origin::Malloc,
+                    grants: Vec::new(),
+                    made: Made::now(),
+                };
                 self.mappings.insert(start, mapping);
             }
             Err(_) => self.collect(handle),

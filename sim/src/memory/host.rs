@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Memory;
 use crate::codes;
+use crate::made::Made;
 use crate::refusal::{Answer, Refusal, refuse};
 
 /// `ACL_HOST_REG_MAPPED`.
@@ -22,13 +23,23 @@ const PINNED: u32 = 0x1000_0000;
 /// Pinned and registered host memory.
 #[derive(Debug, Default)]
 pub(super) struct HostMemory {
-    blocks: BTreeMap<u64, Layout>,
+    blocks: BTreeMap<u64, Block>,
     registered: BTreeMap<u64, Registered>,
+}
+
+/// A pinned block.
+#[derive(Debug)]
+struct Block {
+    layout: Layout,
+    /// The call that made it.
+    made: Made,
 }
 
 #[derive(Debug)]
 struct Registered {
     len: u64,
+    /// The call that registered it.
+    made: Made,
     /// Whether a device may use it.
     mapped: bool,
 }
@@ -46,7 +57,7 @@ impl HostMemory {
         };
         let block = self.blocks.range(..=start).next_back();
         let range = self.registered.range(..=start).next_back();
-        block.is_some_and(|(&base, layout)| inside(base, layout.size() as u64))
+        block.is_some_and(|(&base, block)| inside(base, block.layout.size() as u64))
             || range.is_some_and(|(&base, range)| inside(base, range.len))
     }
 
@@ -58,8 +69,8 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        for (&start, &layout) in &self.blocks {
-            release(start, layout);
+        for (&start, block) in &self.blocks {
+            release(start, block.layout);
         }
     }
 }
@@ -84,7 +95,7 @@ impl Memory {
             return refuse(codes::HOST_LIMIT, "this machine has no memory for a pinned block");
         }
         let start = start.expose_provenance() as u64;
-        self.host.blocks.insert(start, layout);
+        self.host.blocks.insert(start, Block { layout, made: Made::now() });
         let pool = &mut self.pools[pool];
         pool.used += rounded;
         pool.peak = pool.peak.max(pool.used);
@@ -96,15 +107,15 @@ impl Memory {
         if start == 0 {
             return refuse(codes::INVALID_PARAM, "null address");
         }
-        let block = self.host.blocks.get(&start).map(|layout| layout.size() as u64);
+        let block = self.host.blocks.get(&start).map(|block| block.layout.size() as u64);
         block.ok_or(Refusal::new(codes::RT_PARAM_INVALID, "the address is not the start of a pinned block"))
     }
 
     /// `aclrtFreeHost`.
     pub(crate) fn free_host(&mut self, start: u64) -> Answer<()> {
         let len = self.host_len(start)?;
-        if let Some(layout) = self.host.blocks.remove(&start) {
-            release(start, layout);
+        if let Some(block) = self.host.blocks.remove(&start) {
+            release(start, block.layout);
         }
         let pool = self.host_pool();
         self.pools[pool].used -= len;
@@ -120,7 +131,7 @@ impl Memory {
         if self.host.overlaps(start, len) {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "a part of the range is registered");
         }
-        self.host.registered.insert(start, Registered { len, mapped: true });
+        self.host.registered.insert(start, Registered { len, made: Made::now(), mapped: true });
         Ok(start)
     }
 
@@ -137,7 +148,7 @@ impl Memory {
             return refuse(codes::HOST_MEMORY_ALREADY_REGISTERED, "a part of the range is registered");
         }
         let mapped = flags & (MAPPED | IO_MEMORY) != 0;
-        self.host.registered.insert(start, Registered { len, mapped });
+        self.host.registered.insert(start, Registered { len, made: Made::now(), mapped });
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Real mappings of device memory: one file in memory for each device, laid over reserved addresses.
 
 use std::os::fd::OwnedFd;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -87,14 +87,18 @@ impl Mapped {
 
     /// Lays a range of the pool's file over addresses of a window.
     pub(super) fn map(&mut self, start: u64, size: u64, pool: usize, offset: u64) -> Answer<()> {
+        self.map_file(start, size, &self.files[pool].fd, offset)
+    }
+
+    /// Lays a range of a file over addresses of a window.
+    pub(super) fn map_file(&self, start: u64, size: u64, fd: &OwnedFd, offset: u64) -> Answer<()> {
         let size = size.next_multiple_of(super::backing::os_page());
         assert!(self.owns(start, size), "mapping outside the windows");
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range lies in a window that this object reserved and nobody else maps into;
-        // `MAP_FIXED` replaces only our own inaccessible memory there.
-        let mapped =
-            unsafe { mmap(address(start), size as usize, protection, flags, &self.files[pool].fd, offset) };
+        // `MAP_FIXED` replaces only our own memory there.
+        let mapped = unsafe { mmap(address(start), size as usize, protection, flags, fd, offset) };
         mapped.map(drop).map_err(|_| {
             Refusal::new(codes::HOST_LIMIT, "this machine allows no more mappings (vm.max_map_count)")
         })
@@ -178,11 +182,6 @@ pub(super) fn max_areas() -> u64 {
     const USUAL: u64 = 65_530;
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
-}
-
-/// The address of mapped device memory as a pointer of this process.
-pub(super) fn pointer(start: u64) -> Option<NonNull<u8>> {
-    NonNull::new(address(start).cast())
 }
 
 fn address(start: u64) -> *mut core::ffi::c_void {

@@ -20,21 +20,26 @@
 //! the current device. It is not locked: its owner puts one lock around it.
 
 mod backing;
-mod bytes;
+mod gone;
 mod heap;
 mod host;
 #[cfg(target_os = "linux")]
 mod mapped;
+#[cfg(target_os = "linux")]
+mod shared;
 mod space;
 mod sparse;
+mod transfer;
 mod vmm;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use backing::Backing;
+pub(crate) use transfer::Span;
 
 use crate::codes::{self, attr, location};
 use crate::config::{SimConfig, Soc};
+use crate::made::Made;
 use crate::refusal::{Answer, refuse};
 use backing::Place;
 use space::Space;
@@ -151,6 +156,8 @@ struct Chunk {
     /// Its device was reset: the memory is gone, the handle is not.
     lost: bool,
     place: Place,
+    /// The call that made it.
+    made: Made,
 }
 
 /// A range of addresses.
@@ -166,6 +173,8 @@ struct Reservation {
     leaked: bool,
     /// What a pointer query answers since the first mapping.
     seen: Option<PointerAttributes>,
+    /// The call that made it.
+    made: Made,
 }
 
 /// What made a mapping.
@@ -185,6 +194,8 @@ struct Mapping {
     origin: Origin,
     /// Who else than the owner may use it.
     grants: Vec<Location>,
+    /// The call that made it.
+    made: Made,
 }
 
 /// The memory of all devices of one simulator.
@@ -207,6 +218,10 @@ pub(crate) struct Memory {
     next_chunk: u64,
     /// Ranges a copy engine holds: they cannot be unmapped.
     held: Vec<(u64, u64)>,
+    /// Ranges that bytes are being moved from or to.
+    uses: transfer::Uses,
+    /// What was mapped until lately.
+    gone: gone::Gone,
     host: host::HostMemory,
     backing: Backing,
 }
@@ -247,6 +262,8 @@ impl Memory {
             chunks: HashMap::new(),
             next_chunk: 0xaaaa_0000_0000,
             held: Vec::new(),
+            uses: transfer::Uses::default(),
+            gone: gone::Gone::default(),
             host: host::HostMemory::default(),
             backing,
         }
@@ -358,6 +375,25 @@ impl Memory {
         }
     }
 
+    /// The first address of the range that nothing is mapped at.
+    pub(crate) fn first_hole(&self, start: u64, len: u64) -> Option<u64> {
+        let Some(end) = start.checked_add(len) else { return Some(start) };
+        let mut reached = self.mapping_of(start).map_or(start, |(base, mapping)| base + mapping.len);
+        for (&base, mapping) in self.mappings.range(reached..) {
+            if reached >= end || base != reached {
+                break;
+            }
+            reached += mapping.len;
+        }
+        (reached < end).then_some(reached)
+    }
+
+    /// What is known of an address that nothing is mapped at: what made the last mapping and what
+    /// took it away.
+    pub(crate) fn last_mapping(&self, address: u64) -> Option<(Made, Made)> {
+        self.gone.at(address)
+    }
+
     /// The number of the pool of host memory.
     fn host_pool(&self) -> usize {
         self.pools.len() - 1
@@ -375,7 +411,18 @@ impl Memory {
         used.peak = used.peak.max(used.used);
         let handle = self.next_chunk;
         self.next_chunk += 0x200;
-        let chunk = Chunk { pool, size, charged, page, prop, held: 1, maps: 0, lost: false, place };
+        let chunk = Chunk {
+            pool,
+            size,
+            charged,
+            page,
+            prop,
+            held: 1,
+            maps: 0,
+            lost: false,
+            place,
+            made: Made::now(),
+        };
         self.chunks.insert(handle, chunk);
         Ok(handle)
     }
@@ -409,6 +456,7 @@ impl Memory {
     /// Takes a mapping away together with its reference.
     fn remove_mapping(&mut self, start: u64) {
         let Some(mapping) = self.mappings.remove(&start) else { return };
+        self.gone.note(start, mapping.len, mapping.made);
         self.backing.unmap(start, mapping.len);
         if let Some(reservation) = self.reservation_of(start) {
             reservation.mappings -= 1;

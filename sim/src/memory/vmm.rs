@@ -6,6 +6,7 @@ use super::{
 };
 use crate::codes::{self, attr, location};
 use crate::config::Soc;
+use crate::made::Made;
 use crate::refusal::{Answer, Refusal, refuse};
 
 /// Above this size a reservation takes whole units of 1 GiB.
@@ -42,7 +43,15 @@ impl Memory {
             return Err((Refusal::new(codes::RT_DRV_INTERNAL_ERROR, why), written));
         };
         let small = size < HUGE;
-        let reservation = Reservation { len, small, owner: None, mappings: 0, leaked: false, seen: None };
+        let reservation = Reservation {
+            len,
+            small,
+            owner: None,
+            mappings: 0,
+            leaked: false,
+            seen: None,
+            made: Made::now(),
+        };
         self.reservations.insert(start, reservation);
         self.reserved += len;
         Ok(start)
@@ -188,7 +197,13 @@ impl Memory {
         let (pool, page) = (chunk.pool, chunk.page);
         self.backing.map(start, size, &chunk.place, pool)?;
         let seen = self.attributes_of(pool, page);
-        let mapping = Mapping { len: size, chunk: handle, origin: Origin::Handle, grants: Vec::new() };
+        let mapping = Mapping {
+            len: size,
+            chunk: handle,
+            origin: Origin::Handle,
+            grants: Vec::new(),
+            made: Made::now(),
+        };
         self.mappings.insert(start, mapping);
         if let Some(reservation) = self.reservations.get_mut(&base) {
             reservation.owner = Some(pool);
