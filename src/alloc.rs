@@ -6,9 +6,13 @@ use std::sync::{Arc, OnceLock};
 mod buffer;
 mod chores;
 mod device;
+mod pools;
 mod requests;
+mod routes;
 
 pub use buffer::{DeviceAlloc, DeviceBuffer};
+pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
+pub use routes::RouteFilter;
 
 use crate::config::Config;
 use crate::core::snapshot::Snapshot;
@@ -136,6 +140,7 @@ impl DeviceAllocator {
         if let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
             && align <= crate::core::UNIT
             && align & align.wrapping_sub(1) == 0
+            && !state.routes.any()
             && let Some(address) = state.take_resting(&self.map, bytes, stream)
         {
             self.watch(state, 3);
@@ -433,19 +438,25 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn allocate_slowly(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
+        let state = self.device(device)?;
+        let align = self.alignment(bytes, align)?;
+        if bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        let pool = if state.routes.any() { state.routes.pool_for(stream) } else { None };
+        let address = self.caller(state).allocate(pool.unwrap_or(0), bytes, align, stream)?;
+        Ok(DevicePtr(address))
+    }
+
+    /// The alignment a block of `bytes` bytes gets when `align` is asked for.
+    fn alignment(&self, bytes: u64, align: u64) -> Result<u64> {
         let align = align.max(1);
         if !align.is_power_of_two() {
             return Err(misaligned(align));
         }
-        let state = self.device(device)?;
-        if bytes == 0 {
-            return Ok(DevicePtr::NULL);
-        }
         let aligned = bytes >= LARGE && self.config.expandable_segments;
         let least = if aligned { self.config.base_addr_aligned } else { 0 };
-        let align = align.max(crate::core::UNIT).max(least);
-        let address = self.caller(state).allocate(bytes, align, stream)?;
-        Ok(DevicePtr(address))
+        Ok(align.max(crate::core::UNIT).max(least))
     }
 
     /// Checks the heap after a call that took no lock (level 3) or has left it (level 2), if that is wanted.

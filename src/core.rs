@@ -8,8 +8,9 @@
 //! | file | role |
 //! |---|---|
 //! | `block` | blocks in a slab, linked in address order; lists through them |
-//! | `bins` | the free index of one stream and size class |
-//! | `segment` | reservations with chunks, classic segments, size classes |
+//! | `bins` | the free index of one stream and class |
+//! | `segment` | reservations with chunks, classic segments, classes |
+//! | `pool` | pools: which segments belong together, and the rules of each |
 //! | `stream` | streams and their epochs |
 //! | `tally` | statistics as plain counters |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
@@ -29,6 +30,7 @@ pub(crate) mod heap;
 pub(crate) mod ladder;
 pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod pool;
 pub(crate) mod report;
 pub(crate) mod segment;
 pub(crate) mod snapshot;
@@ -44,7 +46,8 @@ use smallvec::SmallVec;
 
 use self::block::{BlockId, Blocks, List, NONE, State};
 use self::plan::Spare;
-use self::segment::{CLASSES, Segment};
+use self::pool::Pools;
+use self::segment::Segment;
 use self::stream::{StreamId, StreamState};
 use self::tally::Tally;
 use crate::config::Config;
@@ -88,8 +91,8 @@ pub(crate) struct Core {
     pub(crate) stream_ids: HashMap<Stream, StreamId>,
     /// Free blocks of reserved segments with a whole chunk inside, longest idle first.
     pub(crate) idle: List,
-    /// Holes by size class.
-    pub(crate) holes: [List; CLASSES],
+    /// All pools, and the holes of their segments.
+    pub(crate) pools: Pools,
     /// Streams, other than their home, that live blocks were recorded on.
     pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
     /// Blocks that wait, and of each other stream that used it the epoch it must pass.
@@ -170,7 +173,7 @@ impl Core {
             streams: Vec::new(),
             stream_ids: HashMap::new(),
             idle: List::default(),
-            holes: [List::default(); CLASSES],
+            pools: Pools::new(),
             recorded: HashMap::new(),
             waits: HashMap::new(),
             starts: HashMap::new(),

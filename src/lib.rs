@@ -34,7 +34,10 @@ pub mod stats;
 mod sync;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
-pub use alloc::{BlockInfo, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr};
+pub use alloc::{
+    BlockInfo, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr, PoolId, PoolOptions, PoolRoute,
+    PoolStats, RouteFilter,
+};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use stats::Stats;

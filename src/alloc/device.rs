@@ -2,6 +2,7 @@
 
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
+use crate::core::pool::DEFAULT;
 use crate::core::snapshot::Snapshot;
 use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, segment::Class};
@@ -15,6 +16,7 @@ use crate::stats::{StatArray, Stats};
 use crate::sync::Mutex;
 
 use super::BlockInfo;
+use super::routes::Routes;
 
 /// One device of an allocator.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(super) struct Device {
     pub(super) core: Mutex<Core>,
     /// Blocks at rest.
     pub(super) front: Front,
+    /// Where requests that name no pool go.
+    pub(super) routes: Routes,
 }
 
 /// How requests become block lengths, copied out of the core so that it needs no lock.
@@ -91,7 +95,13 @@ impl Device {
             MOST_REQUESTED
         };
         let front = Front::new(front_allowed(config) && !hooked);
-        Ok(Self { sizes: Sizes { pad, most }, limits, core: Mutex::new(core), front })
+        Ok(Self {
+            sizes: Sizes { pad, most },
+            limits,
+            core: Mutex::new(core),
+            front,
+            routes: Routes::default(),
+        })
     }
 
     /// A block that rests in the front and fits exactly.
@@ -158,7 +168,8 @@ impl Device {
     pub(super) fn publish(&self, core: &mut Core, map: &AddressMap, id: BlockId) {
         let block = &core.blocks[id];
         let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
-        let restful = block.uses == 0 && requested < MOST_REQUESTED;
+        // The front knows blocks by stream and size only: those of other pools stay with the core.
+        let restful = block.uses == 0 && requested < MOST_REQUESTED && block.class.pool() == DEFAULT;
         if core.segments[block.segment as usize].covered {
             let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
             let requested = requested.min(MOST_REQUESTED - 1);

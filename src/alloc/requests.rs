@@ -3,6 +3,7 @@
 use super::device::Caller;
 use crate::core::block::BlockId;
 use crate::core::plan::{self, Outcome, Request, Rung, Step};
+use crate::core::pool::DEFAULT;
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
 use crate::driver::{DriverResult, MemoryInfo, Stream};
@@ -16,22 +17,34 @@ const MOST_ALIGN: u64 = 1 << 30;
 type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
 
 impl Caller<'_> {
-    /// A block of at least `bytes` bytes at a multiple of `align` for `stream`.
-    pub(super) fn allocate(&self, bytes: u64, align: u64, stream: Stream) -> Result<u64> {
+    /// A block of at least `bytes` bytes at a multiple of `align` for `stream`, from the pool of that serial.
+    pub(super) fn allocate(&self, pool: u64, bytes: u64, align: u64, stream: Stream) -> Result<u64> {
         let mut core = self.device.core.lock();
         let Some(len) = core.block_len(bytes).filter(|_| align <= MOST_ALIGN) else {
             let reason = "size or alignment is more than any device has; ask for less";
             return Err(Error::Size { requested: bytes, reason });
         };
         let id = self.device.enter(&mut core, self.map, stream, bytes);
-        let class = Class::of(bytes);
+        let mut class = Class::of(bytes);
+        if pool != 0 {
+            let device = self.device.limits.device;
+            class = class.within(super::pools::known(&core, super::PoolId { device, serial: pool })?);
+        }
         // The usual case needs no ladder.
         let usual = if core.config.expandable_segments { class } else { class.classic() };
         if let Some(block) = core.take(usual, len, align, id) {
             core.hand_out(block, bytes, id);
             return Ok(self.finish(core, bytes, stream, block));
         }
-        self.climb(core, Request::new(bytes, len, align, class, id, stream))
+        let request = Request::new(bytes, len, align, class, id, stream);
+        if class.pool() == DEFAULT {
+            return self.climb(core, request);
+        }
+        // While the lock is left the pool must not go.
+        core.pools.get_mut(class.pool()).holders += 1;
+        let answer = self.climb(core, request);
+        self.device.core.lock().let_go(class.pool());
+        answer
     }
 
     #[cold]
@@ -150,6 +163,7 @@ impl Caller<'_> {
             core = self.perform(core, step, &mut request);
             if let Some(more) = request.ready.take() {
                 core.blocks.join(id, more);
+                core.count_grown(id, old);
                 fits = true;
             }
         }

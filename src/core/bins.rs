@@ -216,7 +216,7 @@ mod tests {
         for step in 0..20_000u64 {
             if present.len() < 30 || rng.bool() && present.len() < 60 {
                 let len = (1 << rng.u32(9..36)) + (rng.u64(0..64) << 9);
-                let id = blocks.add(0, Class::LARGE, step << 40, len, State::Free);
+                let id = blocks.add(0, Class::of(u64::MAX), step << 40, len, State::Free);
                 bins.insert(&mut blocks, id);
                 present.push(id);
             } else {

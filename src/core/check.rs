@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::Core;
 use super::block::{BlockId, List, NONE, State};
-use super::segment::{CLASSES, Segment};
+use super::pool::{DEFAULT, PoolIndex};
+use super::segment::{Class, Segment};
 use super::tally::{BYTES, COUNT, Flow, REQUESTED, columns};
 
 /// Sums over the blocks of a device, by column (small, large).
@@ -22,6 +23,8 @@ struct Sums {
     chunks: usize,
     classic: u64,
     out: Vec<u32>,
+    /// Of each pool: bytes live, live or waiting, and mapped.
+    pools: HashMap<PoolIndex, [i64; 3]>,
 }
 
 impl Core {
@@ -39,6 +42,7 @@ impl Core {
         }
         self.check_lists(faults);
         self.check_sums(&sums, resting.len(), flow, faults);
+        self.check_pools(&sums, faults);
     }
 
     fn check_segment(
@@ -79,6 +83,9 @@ impl Core {
                         sum[COUNT][column] += 1;
                         sum[BYTES][column] += block.len as i64;
                     }
+                    let of_pool = sums.pools.entry(block.class.pool()).or_default();
+                    of_pool[0] += if block.state == State::Live { block.len as i64 } else { 0 };
+                    of_pool[1] += block.len as i64;
                     sums.out[block.home as usize] += 1;
                 }
                 State::Free | State::Hole | State::Busy => {}
@@ -92,6 +99,7 @@ impl Core {
             faults.push(format!("I2: blocks of the segment at {:#x} end at {at:#x}", segment.base));
         }
         sums.mapped[column] += segment.mapped as i64;
+        sums.pools.entry(segment.class.pool()).or_default()[2] += segment.mapped as i64;
         if segment.class.is_classic() {
             sums.classic += segment.len;
         } else {
@@ -108,8 +116,9 @@ impl Core {
     /// I4: neighbours that could be one are one.
     fn check_neighbours(&self, first: BlockId, second: BlockId, faults: &mut Vec<String>) {
         let (a, b) = (&self.blocks[first], &self.blocks[second]);
-        let same =
-            a.state == b.state && (a.state == State::Hole || a.state == State::Free && a.home == b.home);
+        let merged = !self.pools.get(a.class.pool()).rules.no_split;
+        let same = a.state == b.state
+            && (a.state == State::Hole || merged && a.state == State::Free && a.home == b.home);
         if same {
             faults.push(format!("I4: {:?} blocks at {:#x} and {:#x} are apart", a.state, a.addr, b.addr));
         }
@@ -143,10 +152,10 @@ impl Core {
     fn check_lists(&self, faults: &mut Vec<String>) {
         let mut indexed: HashSet<BlockId> = HashSet::new();
         for (home, state) in self.streams.iter().enumerate() {
-            for (class, bins) in state.bins.iter().enumerate() {
-                for id in bins.iter().flat_map(|bins| bins.ids(&self.blocks)) {
+            for (class, bins) in state.bins.iter() {
+                for id in bins.ids(&self.blocks) {
                     let block = &self.blocks[id];
-                    let right = block.home as usize == home && self.class_of(id).index() == class;
+                    let right = block.home as usize == home && self.class_of(id) == class;
                     if !right || block.state != State::Free || !indexed.insert(id) {
                         faults.push(format!("I5: block at {:#x} is in a wrong bin", block.addr));
                     }
@@ -155,13 +164,10 @@ impl Core {
         }
         let idle = self.members(&self.idle, faults);
         let mut holes = 0;
-        for class in 0..CLASSES {
-            let list = self.members(&self.holes[class], faults);
+        for class in self.pools.indices().flat_map(Class::all) {
+            let list = self.members(&self.pools[class], faults);
             holes += list.len();
-            if list
-                .iter()
-                .any(|&id| self.blocks[id].state != State::Hole || self.class_of(id).index() != class)
-            {
+            if list.iter().any(|&id| self.blocks[id].state != State::Hole || self.class_of(id) != class) {
                 faults.push("I5: a hole list holds something else".to_owned());
             }
         }
@@ -192,6 +198,18 @@ impl Core {
             id = self.blocks[id].list_next;
         }
         members
+    }
+
+    /// I1: the statistics of each pool are what its blocks say.
+    fn check_pools(&self, sums: &Sums, faults: &mut Vec<String>) {
+        for index in self.pools.indices().filter(|&index| index != DEFAULT) {
+            let pool = self.pools.get(index);
+            let counted = [&pool.allocated, &pool.active, &pool.reserved].map(|gauge| gauge.stats[0].current);
+            let found = sums.pools.get(&index).copied().unwrap_or_default();
+            if counted != found {
+                faults.push(format!("I1: pool {} counts {counted:?}, blocks say {found:?}", pool.serial));
+            }
+        }
     }
 
     /// I1, I3, I6: statistics, chunks and stream counts are what the blocks say.

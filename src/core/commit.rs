@@ -176,8 +176,8 @@ impl Core {
 
     /// Gives the quiescent free blocks of a destroyed stream to the default stream.
     pub(crate) fn bequeath(&mut self, id: StreamId) {
-        let bins = self.streams[id as usize].bins.iter().flatten();
-        let free: Vec<BlockId> = bins.flat_map(|bins| bins.ids(&self.blocks)).collect();
+        let bins = self.streams[id as usize].bins.iter();
+        let free: Vec<BlockId> = bins.flat_map(|(_, bins)| bins.ids(&self.blocks)).collect();
         for block in free {
             // Merging may have taken it meanwhile.
             let there = self.blocks.get(block).is_some_and(|b| b.state == State::Free && b.home == id);
@@ -204,6 +204,7 @@ impl Core {
         self.segments[id as usize].first = block;
         self.tally.segment.add(class.is_small(), 1);
         self.tally.address_space += len;
+        self.pools.get_mut(class.pool()).address_space += len;
         self.make_hole(block);
     }
 
@@ -237,7 +238,7 @@ impl Core {
         self.blocks[block].home = request.stream;
         let small = class.is_small();
         self.tally.segment.add(small, 1);
-        self.tally.reserved.add(small, bytes as i64);
+        self.count_reserved(class, bytes as i64);
         self.tally.device_alloc += 1;
         self.note(Action::Map, base, bytes, request.handle);
         if bytes >= self.config.max_split_size.unwrap_or(u64::MAX) {
@@ -319,14 +320,16 @@ impl Core {
         if segment.class.is_classic() {
             self.note(Action::Unmap, segment.base, segment.len, Stream(0));
             self.classic -= segment.len;
-            self.tally.reserved.sub(small, segment.len as i64);
+            self.count_reserved(segment.class, -(segment.len as i64));
             self.tally.device_free += 1;
             if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
                 self.tally.oversize_segments.sub(small, 1);
             }
         } else {
             self.tally.address_space -= segment.span;
+            self.pools.get_mut(segment.class.pool()).address_space -= segment.span;
         }
+        self.reap(segment.class.pool());
         if segment.covered {
             self.dropped.push((segment.base, segment.len));
         }
@@ -345,9 +348,8 @@ impl Core {
                 self.note(Action::Unmap, address, granule, Stream(0));
             }
         }
-        let small = self.segments[segment].class.is_small();
         self.segments[segment].mapped -= gone;
-        self.tally.reserved.sub(small, gone as i64);
+        self.count_reserved(self.segments[segment].class, -(gone as i64));
         self.busy -= 1;
         let (home, epoch) = (self.blocks[block].home, self.blocks[block].epoch);
         self.settle(block, home, epoch);
@@ -359,8 +361,8 @@ impl Core {
         let segment = &mut self.segments[self.blocks[target].segment as usize];
         segment.set_chunk(address, shift, Some(handle), home);
         segment.mapped += granule;
-        let small = segment.class.is_small();
-        self.tally.reserved.add(small, granule as i64);
+        let class = segment.class;
+        self.count_reserved(class, granule as i64);
     }
 
     /// Cuts the caller's range out of a target that is mapped throughout.

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
+use super::pool::DEFAULT;
 use super::segment::{Class, Stamp};
 use super::stream::StreamId;
 use crate::hook::Action;
@@ -51,7 +52,7 @@ impl Core {
         /// Streams looked at before giving up; the rest is left to the moving of chunks.
         const STREAMS: usize = 64;
         let best = (0..self.streams.len() as StreamId)
-            .filter(|&other| other != stream && self.streams[other as usize].bins[class.index()].is_some())
+            .filter(|&other| other != stream && self.streams[other as usize].bins.get(class).is_some())
             .take(STREAMS)
             .filter_map(|other| self.find(class, len, align, other, stream))
             .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
@@ -112,7 +113,13 @@ impl Core {
         block.requested = requested;
         block.home = stream;
         block.uses = 0;
+        let (class, len) = (block.class, block.len as i64);
         self.streams[stream as usize].out += 1;
+        if class.pool() != DEFAULT {
+            let pool = self.pools.get_mut(class.pool());
+            pool.allocated.add(class.is_small(), len);
+            pool.active.add(class.is_small(), len);
+        }
     }
 
     /// Takes back a live block that its home stream last used in `epoch` or earlier (the open epoch,
@@ -124,6 +131,7 @@ impl Core {
         self.weigh(home, self.blocks[id].len);
         self.earn();
         self.blocks[id].epoch = epoch;
+        self.count_freed(id, uses > 0);
         if uses > 0 {
             return self.start_wait(id);
         }
@@ -139,6 +147,7 @@ impl Core {
         let home = self.blocks[id].home as usize;
         self.blocks[tail].epoch = self.streams[home].open;
         self.weigh(home as StreamId, self.blocks[tail].len);
+        self.count_freed(tail, self.blocks[id].uses > 0);
         if self.blocks[id].uses > 0 {
             let users = self.recorded.get(&id).cloned().unwrap_or_default();
             for &user in &users {
@@ -178,6 +187,7 @@ impl Core {
             self.streams[waiter as usize].stamped += 1;
         }
         self.waits.remove(&id);
+        self.count_passed(id);
         let block = &mut self.blocks[id];
         let (before, len, requested) = (block.home, block.len, block.requested);
         (block.home, block.epoch, block.requested, block.uses) = (home, epoch, 0, 0);
@@ -224,21 +234,21 @@ impl Core {
     /// Puts a block that is in no list and has nothing mapped among the holes, merged with
     /// neighbouring holes. Returns the hole it became.
     pub(crate) fn make_hole(&mut self, id: BlockId) -> BlockId {
-        let class = self.blocks[id].class.index();
+        let class = self.blocks[id].class;
         self.blocks[id].state = State::Hole;
         let mut id = id;
         let prev = self.blocks[id].prev;
         if prev != NONE && self.blocks[prev].state == State::Hole {
-            self.holes[class].remove(&mut self.blocks, prev);
+            self.pools[class].remove(&mut self.blocks, prev);
             self.blocks.join(prev, id);
             id = prev;
         }
         let next = self.blocks[id].next;
         if next != NONE && self.blocks[next].state == State::Hole {
-            self.holes[class].remove(&mut self.blocks, next);
+            self.pools[class].remove(&mut self.blocks, next);
             self.blocks.join(id, next);
         }
-        self.holes[class].push(&mut self.blocks, id);
+        self.pools[class].push(&mut self.blocks, id);
         id
     }
 
@@ -252,7 +262,10 @@ impl Core {
     #[inline]
     pub(crate) fn holds_chunk(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
-        if block.len < self.limits.granule || self.class_of(id).is_classic() {
+        if block.len < self.limits.granule || block.class.is_classic() {
+            return false;
+        }
+        if block.class.pool() != DEFAULT && self.pools.get(block.class.pool()).is_fixed() {
             return false;
         }
         let (first, end) = self.whole_chunks(block.addr, block.end());
@@ -262,10 +275,11 @@ impl Core {
     /// The best free block of home `home` in which the request fits, for use by `stream`.
     #[inline]
     fn find(&self, class: Class, len: u64, align: u64, home: StreamId, stream: StreamId) -> Option<BlockId> {
-        let bins = self.streams[home as usize].bins[class.index()].as_ref()?;
+        let bins = self.streams[home as usize].bins.get(class)?;
         let ordered = home == stream;
-        if class.is_classic() {
-            let oversize = self.config.max_split_size.unwrap_or(u64::MAX);
+        let uncut = class.pool() != DEFAULT && self.pools.get(class.pool()).rules.no_split;
+        if class.is_classic() || uncut {
+            let oversize = if uncut { 0 } else { self.config.max_split_size.unwrap_or(u64::MAX) };
             let slack = self.config.max_non_split_rounding.unwrap_or(self.config.large_segment_size);
             return bins.find(&self.blocks, len, |id| {
                 let block = &self.blocks[id];
@@ -292,8 +306,11 @@ impl Core {
         let block = &self.blocks[id];
         let start = block.addr.next_multiple_of(align);
         let rest = block.end() - start - len;
-        let whole = class == Class::CLASSIC_LARGE
-            && (rest <= super::segment::SMALL_LIMIT || len >= self.config.max_split_size.unwrap_or(u64::MAX));
+        let uncut = class.pool() != DEFAULT && self.pools.get(class.pool()).rules.no_split;
+        let whole = uncut
+            || class.is_classic_large()
+                && (rest <= super::segment::SMALL_LIMIT
+                    || len >= self.config.max_split_size.unwrap_or(u64::MAX));
         let len = if whole { block.end() - start } else { len };
         self.carve(id, start, len)
     }
@@ -302,6 +319,9 @@ impl Core {
     /// closes the other off. Sets the home and epoch of both to the whole's.
     fn unify(&mut self, first: BlockId, second: BlockId) -> bool {
         let (a, b) = (&self.blocks[first], &self.blocks[second]);
+        if a.class.pool() != DEFAULT && self.pools.get(a.class.pool()).rules.no_split {
+            return false;
+        }
         let (home, epoch) = (a.home, a.epoch.max(b.epoch));
         if home != b.home {
             if !(self.is_quiescent(first) && self.is_quiescent(second)) {
@@ -347,7 +367,7 @@ impl Core {
         self.blocks[id].indexed = true;
         let state = &mut self.streams[home as usize];
         state.free_bytes += self.blocks[id].len;
-        state.bins[class.index()].get_or_insert_default().insert(&mut self.blocks, id);
+        state.bins.get_or_make(class).insert(&mut self.blocks, id);
         if class.is_classic() {
             self.count_inactive(id, true);
         }
@@ -359,7 +379,7 @@ impl Core {
         self.blocks[id].indexed = false;
         let state = &mut self.streams[home as usize];
         state.free_bytes -= self.blocks[id].len;
-        if let Some(bins) = &mut state.bins[class.index()] {
+        if let Some(bins) = state.bins.get_mut(class) {
             bins.remove(&mut self.blocks, id);
         }
         if class.is_classic() {
@@ -381,6 +401,49 @@ impl Core {
         } else {
             self.tally.inactive.sub(small, 1);
             self.tally.inactive_bytes.sub(small, len);
+        }
+    }
+
+    /// Counts a block of another pool than the default one that is freed; `waits` says for streams.
+    fn count_freed(&mut self, id: BlockId, waits: bool) {
+        let (class, len) = (self.blocks[id].class, self.blocks[id].len as i64);
+        if class.pool() != DEFAULT {
+            let pool = self.pools.get_mut(class.pool());
+            pool.allocated.sub(class.is_small(), len);
+            if !waits {
+                pool.active.sub(class.is_small(), len);
+            }
+        }
+    }
+
+    /// Counts what a live block of another pool than the default one has gained since it had `old` bytes.
+    pub(crate) fn count_grown(&mut self, id: BlockId, old: u64) {
+        let (class, more) = (self.blocks[id].class, (self.blocks[id].len - old) as i64);
+        if class.pool() != DEFAULT {
+            let pool = self.pools.get_mut(class.pool());
+            pool.allocated.add(class.is_small(), more);
+            pool.active.add(class.is_small(), more);
+        }
+    }
+
+    /// Counts a block of another pool that has waited long enough.
+    fn count_passed(&mut self, id: BlockId) {
+        let (class, len) = (self.blocks[id].class, self.blocks[id].len as i64);
+        if class.pool() != DEFAULT {
+            self.pools.get_mut(class.pool()).active.sub(class.is_small(), len);
+        }
+    }
+
+    /// Counts physical memory put behind, or taken from, a segment of a class.
+    pub(crate) fn count_reserved(&mut self, class: Class, bytes: i64) {
+        let small = class.is_small();
+        let of_pool = (class.pool() != DEFAULT).then(|| &mut self.pools.get_mut(class.pool()).reserved);
+        for gauge in [Some(&mut self.tally.reserved), of_pool].into_iter().flatten() {
+            if bytes >= 0 {
+                gauge.add(small, bytes);
+            } else {
+                gauge.sub(small, -bytes);
+            }
         }
     }
 

@@ -84,7 +84,14 @@ impl Core {
             } else {
                 self.classic_step(request)
             };
-            if let Some(step) = step.or_else(|| self.pressure_step(request)) {
+            if let Some(step) = step {
+                return step;
+            }
+            if let Some(id) = self.borrow_block(request) {
+                self.hand_out(id, request.requested, request.stream);
+                return Step::Ready(id);
+            }
+            if let Some(step) = self.pressure_step(request) {
                 return step;
             }
             if core::mem::take(&mut request.device_full)
@@ -302,7 +309,8 @@ impl Core {
             self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule)
         };
         let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
-        let mut grow = left.min(hard).min(goal.saturating_sub(self.held()) / granule);
+        let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
+        let mut grow = left.min(hard).min(within.saturating_sub(self.held()) / granule);
         left -= grow;
         let pressed = hard < left;
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };

@@ -13,6 +13,7 @@
 use super::Core;
 use super::block::{Block, BlockId, NONE, State};
 use super::plan::{Remap, Request, Run};
+use super::pool::DEFAULT;
 use super::segment::Class;
 use super::stream::StreamId;
 use crate::driver::PhysicalHandle;
@@ -41,7 +42,7 @@ impl Core {
     /// The cheapest place for a request in the segments of its reserved class.
     pub(crate) fn place(&self, request: &Request) -> Option<Place> {
         let mut best: Option<Place> = None;
-        let mut hole = self.holes[request.class.index()].head;
+        let mut hole = self.pools[request.class].head;
         let mut seen = 0;
         while hole != NONE && (seen < HOLES || best.is_none()) {
             for candidate in self.places_at(hole, request) {
@@ -273,16 +274,16 @@ impl Core {
 
     /// Cuts `from..to`, at granule borders, out of a hole; what is left stays holes.
     fn cut_hole(&mut self, id: BlockId, from: u64, to: u64) -> BlockId {
-        let class = self.class_of(id).index();
-        self.holes[class].remove(&mut self.blocks, id);
+        let class = self.class_of(id);
+        self.pools[class].remove(&mut self.blocks, id);
         let mut target = id;
         if from > self.blocks[id].addr {
             target = self.blocks.split(id, from - self.blocks[id].addr);
-            self.holes[class].push(&mut self.blocks, id);
+            self.pools[class].push(&mut self.blocks, id);
         }
         if to < self.blocks[target].end() {
             let tail = self.blocks.split(target, to - from);
-            self.holes[class].push(&mut self.blocks, tail);
+            self.pools[class].push(&mut self.blocks, tail);
         }
         target
     }
@@ -334,13 +335,20 @@ impl Core {
     pub(crate) fn reservation_for(&self, class: Class, len: u64, align: u64) -> (u64, u64) {
         /// What is reserved for small requests at a time, bytes.
         const SMALL: u64 = 8 << 30;
+        /// What a pool other than the default one reserves first, bytes.
+        const FIRST: u64 = 4 << 30;
         let least = (len + align.max(self.limits.granule)).next_multiple_of(self.limits.granule);
         let wish = if self.config.reservation > 0 {
             self.config.reservation
-        } else if class == Class::LARGE {
-            self.limits.total.next_multiple_of(1 << 30).clamp(1 << 30, 128 << 30)
         } else {
-            SMALL.min(self.limits.total.next_multiple_of(1 << 30)).max(1 << 30)
+            let most = if class.is_small() { SMALL } else { 128 << 30 };
+            let usual = self.limits.total.next_multiple_of(1 << 30).clamp(1 << 30, most);
+            if class.pool() == DEFAULT {
+                usual
+            } else {
+                // There may be many pools: each begins small and doubles what it has.
+                self.pools.get(class.pool()).address_space.clamp(FIRST, most).min(usual)
+            }
         };
         (wish.next_multiple_of(self.limits.granule).max(least), least)
     }

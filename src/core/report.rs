@@ -38,8 +38,8 @@ impl Core {
 
     /// The largest free block of any stream and class, bytes.
     fn largest_free(&self) -> u64 {
-        let bins = self.streams.iter().flat_map(|state| state.bins.iter().flatten());
-        bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0)
+        let bins = self.streams.iter().flat_map(|state| state.bins.iter());
+        bins.map(|(_, bins)| bins.largest(&self.blocks)).max().unwrap_or(0)
     }
 
     /// The streams that hold most live bytes.

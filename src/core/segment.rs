@@ -5,57 +5,82 @@
 //! *classic* segment is one driver allocation that cannot move or shrink.
 
 use super::block::BlockId;
+use super::pool::PoolIndex;
 use crate::driver::PhysicalHandle;
 
-/// Size classes of segments: small and large reserved ones, then small and large classic ones.
-pub(crate) const CLASSES: usize = 4;
+/// Kinds of segments a pool has: small and large reserved ones, then small and large classic ones.
+pub(crate) const KINDS: usize = 4;
 
 /// Requests of at most this size are small. They are kept apart, so that a small block does not pin a
 /// chunk among large ones.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 
-/// A size class: which segments a request is placed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Class(u8);
+/// Which segments a request is placed in: those of one pool and one kind.
+///
+/// ```text
+/// bits   31 ........ 2   1         0
+///        pool            classic   large
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Class(u32);
 
 impl Class {
-    /// Reserved segments for requests up to 1 MiB.
+    /// Reserved segments of the default pool for requests up to 1 MiB.
     pub(crate) const SMALL: Self = Self(0);
-    /// Reserved segments for the rest.
-    pub(crate) const LARGE: Self = Self(1);
-    /// Classic segments for requests up to 1 MiB.
-    pub(crate) const CLASSIC_SMALL: Self = Self(2);
-    /// Classic segments for the rest.
-    pub(crate) const CLASSIC_LARGE: Self = Self(3);
+    const LARGE: u32 = 1;
+    const CLASSIC: u32 = 2;
 
-    /// The class of a request of `bytes` (without the pad).
+    /// The reserved class, in the default pool, of a request of `bytes` (without the pad).
     #[inline]
     pub(crate) fn of(bytes: u64) -> Self {
-        if bytes <= SMALL_LIMIT { Self::SMALL } else { Self::LARGE }
+        Self((bytes > SMALL_LIMIT) as u32)
     }
 
-    /// The classic class that serves the same requests.
+    /// The same class in another pool.
+    #[inline]
+    pub(crate) fn within(self, pool: PoolIndex) -> Self {
+        Self(pool << 2 | self.0 & 3)
+    }
+
+    /// The classic class of the same pool that serves the same requests.
     #[inline]
     pub(crate) fn classic(self) -> Self {
-        if self.is_small() { Self::CLASSIC_SMALL } else { Self::CLASSIC_LARGE }
+        Self(self.0 | Self::CLASSIC)
+    }
+
+    /// All classes of a pool.
+    pub(crate) fn all(pool: PoolIndex) -> [Self; KINDS] {
+        [0, 1, 2, 3].map(|kind| Self(pool << 2 | kind))
     }
 
     /// Whether its blocks count as small in the statistics.
     #[inline]
     pub(crate) fn is_small(self) -> bool {
-        self == Self::SMALL || self == Self::CLASSIC_SMALL
+        self.0 & Self::LARGE == 0
     }
 
     /// Whether its segments are single driver blocks.
     #[inline]
     pub(crate) fn is_classic(self) -> bool {
-        self.0 >= Self::CLASSIC_SMALL.0
+        self.0 & Self::CLASSIC != 0
     }
 
-    /// The class as an index.
+    /// Whether its segments are single driver blocks for large requests.
     #[inline]
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
+    pub(crate) fn is_classic_large(self) -> bool {
+        self.is_classic() && !self.is_small()
+    }
+
+    /// The pool.
+    #[inline]
+    pub(crate) fn pool(self) -> PoolIndex {
+        self.0 >> 2
+    }
+
+    /// Which of the pool's kinds of segments.
+    #[inline]
+    pub(crate) fn kind(self) -> usize {
+        self.0 as usize & (KINDS - 1)
     }
 }
 

@@ -12,13 +12,14 @@
 //!
 //! A free costs no driver call of its own; one event closes an epoch when somebody needs to know.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
 
 use super::bins::Bins;
 use super::block::BlockId;
-use super::segment::CLASSES;
+use super::pool::{DEFAULT, PoolIndex};
+use super::segment::{Class, KINDS};
 use crate::driver::{Event, Stream};
 
 /// Index of a stream within its device.
@@ -55,8 +56,59 @@ pub(crate) struct StreamState {
     pub(crate) free_bytes: u64,
     /// Streams that this one waits for on the device, and the epoch of theirs it is ordered behind.
     pub(crate) behind: SmallVec<[(StreamId, u32); 2]>,
-    /// Free blocks of this home by size class.
-    pub(crate) bins: [Option<Box<Bins>>; CLASSES],
+    /// Free blocks of this home by class.
+    pub(crate) bins: BinTable,
+}
+
+/// The free index of a stream: bins by class, made when first used.
+#[derive(Debug, Default)]
+pub(crate) struct BinTable {
+    /// Those of the default pool.
+    usual: [Option<Box<Bins>>; KINDS],
+    /// Those of other pools.
+    others: BTreeMap<Class, Box<Bins>>,
+}
+
+impl BinTable {
+    /// The bins of a class, if it ever had a free block.
+    #[inline]
+    pub(crate) fn get(&self, class: Class) -> Option<&Bins> {
+        if class.pool() == DEFAULT {
+            return self.usual[class.kind()].as_deref();
+        }
+        self.others.get(&class).map(|bins| &**bins)
+    }
+
+    /// The bins of a class, to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, class: Class) -> Option<&mut Bins> {
+        if class.pool() == DEFAULT {
+            return self.usual[class.kind()].as_deref_mut();
+        }
+        self.others.get_mut(&class).map(|bins| &mut **bins)
+    }
+
+    /// The bins of a class, made if need be.
+    #[inline]
+    pub(crate) fn get_or_make(&mut self, class: Class) -> &mut Bins {
+        if class.pool() == DEFAULT {
+            return self.usual[class.kind()].get_or_insert_default();
+        }
+        self.others.entry(class).or_default()
+    }
+
+    /// All bins.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Class, &Bins)> {
+        let usual = self.usual.iter().zip(Class::all(DEFAULT));
+        let usual = usual.filter_map(|(bins, class)| Some((class, bins.as_deref()?)));
+        usual.chain(self.others.iter().map(|(&class, bins)| (class, &**bins)))
+    }
+
+    /// Forgets the bins, all empty, of a pool that is gone.
+    pub(crate) fn forget(&mut self, pool: PoolIndex) {
+        debug_assert!(self.others.iter().all(|(class, bins)| class.pool() != pool || bins.count() == 0));
+        self.others.retain(|class, _| class.pool() != pool);
+    }
 }
 
 impl StreamState {
@@ -78,7 +130,7 @@ impl StreamState {
             recorded: 0,
             free_bytes: 0,
             behind: SmallVec::new(),
-            bins: [const { None }; CLASSES],
+            bins: BinTable::default(),
         }
     }
 
@@ -122,7 +174,7 @@ impl StreamState {
 
     /// Free blocks of this home.
     pub(crate) fn free_blocks(&self) -> u32 {
-        self.bins.iter().flatten().map(|bins| bins.count()).sum()
+        self.bins.iter().map(|(_, bins)| bins.count()).sum()
     }
 
     /// Whether nothing refers to the stream any more.

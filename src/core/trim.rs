@@ -55,7 +55,7 @@ impl Core {
             .map(|(_, segment)| (segment.first, segment.origin, segment.class))
             .collect();
         for (block, origin, class) in empty {
-            self.holes[class.index()].remove(&mut self.blocks, block);
+            self.pools[class].remove(&mut self.blocks, block);
             self.blocks[block].state = State::Busy;
             self.busy += 1;
             back.reservations.push((block, origin));
@@ -69,7 +69,7 @@ impl Core {
         let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
         let idle = self.segments.iter().any(|(_, segment)| {
-            segment.class == Class::CLASSIC_LARGE && self.blocks[segment.first].len == segment.len
+            segment.class.is_classic_large() && self.blocks[segment.first].len == segment.len
         });
         if class.is_small() || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
     }
@@ -83,7 +83,7 @@ impl Core {
         }
         let mut ids = self.free_classic();
         ids.retain(|&id| {
-            let wanted = excess > 0 && self.class_of(id) == Class::CLASSIC_LARGE;
+            let wanted = excess > 0 && self.class_of(id).is_classic_large();
             if wanted {
                 excess = excess.saturating_sub(self.blocks[id].len);
             }

@@ -1,0 +1,220 @@
+//! Pools of a user: memory that is exchanged only among itself.
+
+use super::DeviceAllocator;
+use super::DevicePtr;
+use super::routes::RouteFilter;
+use crate::core::pool::{PoolIndex, Rules};
+use crate::driver::{DeviceId, Stream};
+use crate::error::{Error, Result};
+use crate::stats::StatArray;
+
+/// A pool of one device. Names are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId {
+    /// The device.
+    pub device: DeviceId,
+    /// Which of its pools; 0 is the default one.
+    pub serial: u64,
+}
+
+impl PoolId {
+    /// The pool of requests that name none and that no route takes.
+    #[must_use]
+    pub fn default_of(device: DeviceId) -> Self {
+        Self { device, serial: 0 }
+    }
+}
+
+/// What can be chosen for a pool. Sizes in bytes.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct PoolOptions {
+    /// A name for people, and for putting pools to sleep; several pools may have the same.
+    pub tag: String,
+    /// Free blocks are handed out whole or not at all, and never merged.
+    pub no_split: bool,
+    /// Its free blocks serve the default pool before that runs out of memory.
+    pub use_on_oom: bool,
+    /// Above this it takes idle memory from elsewhere before it asks the device. Nothing fails because of it.
+    pub soft_limit: Option<u64>,
+}
+
+impl PoolOptions {
+    /// The options of a pool with a tag.
+    #[must_use]
+    pub fn tagged(tag: &str) -> Self {
+        Self { tag: tag.to_owned(), ..Self::default() }
+    }
+}
+
+/// Statistics of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Its tag.
+    pub tag: String,
+    /// Bytes handed out, rounded.
+    pub allocated_bytes: StatArray,
+    /// Bytes handed out or waiting for streams.
+    pub active_bytes: StatArray,
+    /// Bytes with physical memory behind them.
+    pub reserved_bytes: StatArray,
+    /// Address space reserved, bytes.
+    pub reserved_address_space: u64,
+    /// Graphs whose addresses are baked in.
+    pub graphs: u32,
+}
+
+/// A route that ends when this is dropped.
+#[derive(Debug)]
+pub struct PoolRoute<'a> {
+    allocator: &'a DeviceAllocator,
+    device: DeviceId,
+    number: u64,
+}
+
+impl Drop for PoolRoute<'_> {
+    fn drop(&mut self) {
+        self.allocator.end_route_numbered(self.device, self.number);
+    }
+}
+
+impl DeviceAllocator {
+    /// A new pool, empty. It is held until [`release_pool`](Self::release_pool).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device, [`Error::Driver`] when the device cannot be set up.
+    pub fn create_pool(&self, device: DeviceId, options: PoolOptions) -> Result<PoolId> {
+        let state = self.device(device)?;
+        let rules = Rules {
+            tag: options.tag,
+            no_split: options.no_split,
+            use_on_oom: options.use_on_oom,
+            soft_limit: options.soft_limit,
+        };
+        let mut core = state.core.lock();
+        let index = core.pools.add(rules);
+        Ok(PoolId { device, serial: core.pools.get(index).serial })
+    }
+
+    /// A block from a pool, whatever routes there are; else as [`allocate`](Self::allocate).
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and [`Error::Argument`] for a pool that does not exist.
+    pub fn allocate_in(&self, pool: PoolId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
+        let state = self.device(pool.device)?;
+        let align = self.alignment(bytes, align)?;
+        if bytes == 0 {
+            return Ok(DevicePtr::NULL);
+        }
+        self.caller(state).allocate(pool.serial, bytes, align, stream).map(DevicePtr)
+    }
+
+    /// Gives up the hold on a pool that [`create_pool`](Self::create_pool) made. Live blocks stay valid; what
+    /// is idle serves other pools, and the pool is gone with its last memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist or was released before, and for the default pool.
+    pub fn release_pool(&self, pool: PoolId) -> Result<()> {
+        let state = self.device(pool.device)?;
+        let mut core = state.core.lock();
+        let index = known(&core, pool)?;
+        if pool.serial == 0 || core.pools.get(index).holders == 0 {
+            return Err(unknown(pool));
+        }
+        core.let_go(index);
+        Ok(())
+    }
+
+    /// Statistics of a pool. Those of the default pool are what [`stats`](Self::stats) says less those of all others;
+    /// asking for it is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist, and for the default pool.
+    pub fn pool_stats(&self, pool: PoolId) -> Result<PoolStats> {
+        let state = self.device(pool.device)?;
+        let core = state.core.lock();
+        let index = known(&core, pool)?;
+        if pool.serial == 0 {
+            return Err(unknown(pool));
+        }
+        let pool = core.pools.get(index);
+        Ok(PoolStats {
+            tag: pool.rules.tag.clone(),
+            allocated_bytes: pool.allocated.array(),
+            active_bytes: pool.active.array(),
+            reserved_bytes: pool.reserved.array(),
+            reserved_address_space: pool.address_space,
+            graphs: pool.graphs,
+        })
+    }
+
+    /// Sends the requests that the filter takes to a pool, until the route is dropped. The newest route that
+    /// takes a request wins. The pool is held meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist.
+    pub fn route(&self, pool: PoolId, filter: RouteFilter) -> Result<PoolRoute<'_>> {
+        let number = self.begin_route(pool, filter)?;
+        Ok(PoolRoute { allocator: self, device: pool.device, number })
+    }
+
+    /// The same for callers that cannot keep a [`PoolRoute`]; ended by [`end_route`](Self::end_route).
+    /// Returns the route's number.
+    ///
+    /// # Errors
+    ///
+    /// As [`route`](Self::route).
+    pub fn begin_route(&self, pool: PoolId, filter: RouteFilter) -> Result<u64> {
+        let state = self.device(pool.device)?;
+        let mut core = state.core.lock();
+        let index = known(&core, pool)?;
+        core.pools.get_mut(index).holders += 1;
+        drop(core);
+        Ok(state.routes.begin(pool.serial, filter))
+    }
+
+    /// Ends the newest route to a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] when there is none.
+    pub fn end_route(&self, pool: PoolId) -> Result<()> {
+        let state = self.device(pool.device)?;
+        let newest = state.routes.newest_to(pool.serial);
+        if newest.is_some_and(|number| self.end_route_numbered(pool.device, number)) {
+            return Ok(());
+        }
+        Err(Error::State {
+            operation: "ending a route to a pool",
+            reason: "no route leads to it; each end needs a begin before it",
+        })
+    }
+
+    fn end_route_numbered(&self, device: DeviceId, number: u64) -> bool {
+        let Ok(Some(state)) = self.used(device) else { return false };
+        let Some(serial) = state.routes.end(number) else { return false };
+        let mut core = state.core.lock();
+        if let Some(index) = core.pools.find(serial) {
+            core.let_go(index);
+        }
+        true
+    }
+}
+
+/// The index of a pool that exists.
+pub(super) fn known(core: &crate::core::Core, pool: PoolId) -> Result<PoolIndex> {
+    core.pools.find(pool.serial).ok_or_else(|| unknown(pool))
+}
+
+pub(super) fn unknown(pool: PoolId) -> Error {
+    Error::Argument {
+        name: "pool",
+        value: format!("{} of device {}", pool.serial, pool.device),
+        expected: "a pool made by create_pool and not released since",
+    }
+}

@@ -1,0 +1,145 @@
+//! Routes: which requests go to another pool than the default one without naming it.
+//!
+//! A route sends the requests of a thread, of a stream, of a capture, or those a function accepts to a pool.
+//! The newest route that accepts a request wins, so that routes nest. While a device has no route, a
+//! request pays one relaxed load for all this.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use crate::driver::Stream;
+use crate::sync::Mutex;
+
+/// Which requests a route takes.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum RouteFilter {
+    /// All of the device.
+    All,
+    /// Those of the thread that begins the route.
+    ThisThread,
+    /// Those of one thread.
+    Thread(ThreadId),
+    /// Those for one stream.
+    Stream(Stream),
+    /// Those for streams that the function accepts. It is called without any lock, by the thread that
+    /// allocates, and must not allocate from this device itself.
+    Accepts(Arc<dyn Fn(Stream) -> bool + Send + Sync>),
+}
+
+impl core::fmt::Debug for RouteFilter {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::All => f.write_str("All"),
+            Self::ThisThread => f.write_str("ThisThread"),
+            Self::Thread(thread) => f.debug_tuple("Thread").field(thread).finish(),
+            Self::Stream(stream) => f.debug_tuple("Stream").field(stream).finish(),
+            Self::Accepts(_) => f.write_str("Accepts"),
+        }
+    }
+}
+
+impl RouteFilter {
+    fn accepts(&self, stream: Stream) -> bool {
+        match self {
+            Self::All => true,
+            Self::ThisThread => false,
+            Self::Thread(thread) => std::thread::current().id() == *thread,
+            Self::Stream(of) => stream == *of,
+            Self::Accepts(function) => function(stream),
+        }
+    }
+}
+
+/// One route.
+#[derive(Clone, Debug)]
+struct Route {
+    number: u64,
+    pool: u64,
+    filter: RouteFilter,
+}
+
+/// The routes of a device, oldest first.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Routes {
+    /// How many there are; read by every request, so it shares no cache line with what changes.
+    count: AtomicUsize,
+    list: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// Shared, so that filters run without the lock.
+    routes: Arc<[Route]>,
+}
+
+impl Routes {
+    /// Whether there is any.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.count.load(Relaxed) != 0
+    }
+
+    /// Adds a route to the pool of that serial; its number.
+    pub(super) fn begin(&self, pool: u64, filter: RouteFilter) -> u64 {
+        let filter = match filter {
+            RouteFilter::ThisThread => RouteFilter::Thread(std::thread::current().id()),
+            other => other,
+        };
+        let mut table = self.list.lock();
+        let number = table.next;
+        table.next += 1;
+        table.routes = table.routes.iter().cloned().chain([Route { number, pool, filter }]).collect();
+        self.count.store(table.routes.len(), Relaxed);
+        number
+    }
+
+    /// Removes a route; the pool it led to, or nothing when there is no such route.
+    pub(super) fn end(&self, number: u64) -> Option<u64> {
+        let mut table = self.list.lock();
+        let pool = table.routes.iter().find(|route| route.number == number)?.pool;
+        table.routes = table.routes.iter().filter(|route| route.number != number).cloned().collect();
+        self.count.store(table.routes.len(), Relaxed);
+        Some(pool)
+    }
+
+    /// The newest route to a pool.
+    pub(super) fn newest_to(&self, pool: u64) -> Option<u64> {
+        let table = self.list.lock();
+        table.routes.iter().rev().find(|route| route.pool == pool).map(|route| route.number)
+    }
+
+    /// The pool a request for a stream is sent to, if any.
+    pub(super) fn pool_for(&self, stream: Stream) -> Option<u64> {
+        let routes = self.list.lock().routes.clone();
+        routes.iter().rev().find(|route| route.filter.accepts(stream)).map(|route| route.pool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_route_that_accepts_wins() {
+        let routes = Routes::default();
+        assert!(!routes.any());
+        let outer = routes.begin(1, RouteFilter::ThisThread);
+        let inner = routes.begin(2, RouteFilter::Stream(Stream(7)));
+        let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)));
+        assert!(routes.any());
+        assert_eq!([7, 8, 101].map(|stream| routes.pool_for(Stream(stream))), [Some(2), Some(1), Some(3)]);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| [7, 8].map(|stream| routes.pool_for(Stream(stream))));
+            assert_eq!(other.join().unwrap(), [Some(2), None]);
+        });
+        assert_eq!((routes.newest_to(2), routes.newest_to(9)), (Some(inner), None));
+        assert_eq!((routes.end(inner), routes.end(inner)), (Some(2), None));
+        assert_eq!(routes.pool_for(Stream(7)), Some(1));
+        assert_eq!((routes.end(last), routes.end(outer)), (Some(3), Some(1)));
+        assert!(!routes.any());
+    }
+}

@@ -1,0 +1,255 @@
+//! Pools: blocks that may be exchanged for one another, apart from those of other pools.
+//!
+//! A pool is a number that is part of the [`Class`] of its segments, so that free blocks and holes of two
+//! pools are in different indexes and never meet. Chunks are not bound to a pool: an idle chunk of
+//! one serves the others, unless the pool is *fixed* because a captured graph has its addresses baked in.
+
+use core::ops::{Index, IndexMut};
+
+use hashbrown::HashMap;
+
+use super::Core;
+use super::block::{BlockId, List, NONE, State};
+use super::plan::Request;
+use super::segment::{Class, KINDS};
+use super::tally::Gauge;
+
+/// A pool's place among those of its device; used again once the pool is gone.
+pub(crate) type PoolIndex = u32;
+
+/// The pool of requests that name none.
+pub(crate) const DEFAULT: PoolIndex = 0;
+
+/// What can be chosen for a pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// A name for people, and for putting to sleep.
+    pub(crate) tag: String,
+    /// Free blocks are handed out whole or not at all.
+    pub(crate) no_split: bool,
+    /// Its free blocks serve the default pool before that runs out of memory.
+    pub(crate) use_on_oom: bool,
+    /// Above this many bytes it takes idle memory from elsewhere before new memory.
+    pub(crate) soft_limit: Option<u64>,
+}
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Its name in the public interface; never used again.
+    pub(crate) serial: u64,
+    /// See [`Rules`].
+    pub(crate) rules: Rules,
+    /// Holders: graphs and owners that have not released it. Without any it goes when its last block does.
+    pub(crate) holders: u32,
+    /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
+    pub(crate) graphs: u32,
+    /// Holes of its segments, by kind.
+    holes: [List; KINDS],
+    /// Bytes handed out.
+    pub(crate) allocated: Gauge,
+    /// Bytes handed out or waiting for streams.
+    pub(crate) active: Gauge,
+    /// Bytes with physical memory behind them.
+    pub(crate) reserved: Gauge,
+    /// Bytes of address space.
+    pub(crate) address_space: u64,
+}
+
+impl Pool {
+    fn new(serial: u64, rules: Rules) -> Self {
+        Self {
+            serial,
+            rules,
+            holders: 1,
+            graphs: 0,
+            holes: [List::default(); KINDS],
+            allocated: Gauge::default(),
+            active: Gauge::default(),
+            reserved: Gauge::default(),
+            address_space: 0,
+        }
+    }
+
+    /// Whether nothing of it may be unmapped.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.graphs > 0
+    }
+}
+
+/// All pools of a device.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pools: Vec<Option<Box<Pool>>>,
+    /// By public name.
+    serials: HashMap<u64, PoolIndex>,
+    next: u64,
+}
+
+impl Pools {
+    /// The default pool alone.
+    pub(crate) fn new() -> Self {
+        let default = Pool::new(0, Rules::default());
+        Self { pools: vec![Some(Box::new(default))], serials: HashMap::from([(0, DEFAULT)]), next: 1 }
+    }
+
+    /// Adds a pool; its index.
+    pub(crate) fn add(&mut self, rules: Rules) -> PoolIndex {
+        let serial = self.next;
+        self.next += 1;
+        let pool = Some(Box::new(Pool::new(serial, rules)));
+        let index = match self.pools.iter().position(Option::is_none) {
+            Some(index) => {
+                self.pools[index] = pool;
+                index
+            }
+            None => {
+                self.pools.push(pool);
+                self.pools.len() - 1
+            }
+        };
+        self.serials.insert(serial, index as PoolIndex);
+        index as PoolIndex
+    }
+
+    /// Removes a pool without segments.
+    pub(crate) fn remove(&mut self, index: PoolIndex) {
+        if let Some(pool) = self.pools[index as usize].take() {
+            self.serials.remove(&pool.serial);
+        }
+    }
+
+    /// The pool of that public name.
+    pub(crate) fn find(&self, serial: u64) -> Option<PoolIndex> {
+        self.serials.get(&serial).copied()
+    }
+
+    /// The pools there are.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = PoolIndex> {
+        let there = self.pools.iter().enumerate().filter(|(_, pool)| pool.is_some());
+        there.map(|(index, _)| index as PoolIndex)
+    }
+
+    /// How many pools there are besides the default one.
+    pub(crate) fn others(&self) -> usize {
+        self.serials.len() - 1
+    }
+
+    /// A pool that exists.
+    #[inline]
+    pub(crate) fn get(&self, index: PoolIndex) -> &Pool {
+        self.pools[index as usize].as_deref().expect("a pool that exists")
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: PoolIndex) -> &mut Pool {
+        self.pools[index as usize].as_deref_mut().expect("a pool that exists")
+    }
+}
+
+/// The holes of a class.
+impl Index<Class> for Pools {
+    type Output = List;
+
+    #[inline]
+    fn index(&self, class: Class) -> &List {
+        &self.get(class.pool()).holes[class.kind()]
+    }
+}
+
+impl IndexMut<Class> for Pools {
+    #[inline]
+    fn index_mut(&mut self, class: Class) -> &mut List {
+        &mut self.get_mut(class.pool()).holes[class.kind()]
+    }
+}
+
+impl Core {
+    /// Gives up one hold on a pool. Without any left, what is idle of it serves the others, and it is gone
+    /// with its last block.
+    pub(crate) fn let_go(&mut self, pool: PoolIndex) {
+        let holders = &mut self.pools.get_mut(pool).holders;
+        *holders = holders.saturating_sub(1);
+        self.reap(pool);
+    }
+
+    /// Bakes the addresses of a pool into one more graph: nothing of it is unmapped from now on.
+    pub(crate) fn fix(&mut self, pool: PoolIndex) {
+        if !self.pools.get(pool).is_fixed() {
+            for id in self.free_of(pool) {
+                if self.blocks[id].listed {
+                    self.idle.remove(&mut self.blocks, id);
+                }
+            }
+        }
+        self.pools.get_mut(pool).graphs += 1;
+    }
+
+    /// A graph is gone.
+    pub(crate) fn unfix(&mut self, pool: PoolIndex) {
+        let graphs = &mut self.pools.get_mut(pool).graphs;
+        *graphs = graphs.saturating_sub(1);
+        if !self.pools.get(pool).is_fixed() {
+            for id in self.free_of(pool) {
+                if !self.blocks[id].listed && self.holds_chunk(id) {
+                    self.idle.push(&mut self.blocks, id);
+                }
+            }
+        }
+    }
+
+    /// Removes a pool that nobody holds and that has no segment.
+    pub(crate) fn reap(&mut self, pool: PoolIndex) {
+        let held = self.pools.get(pool).holders > 0;
+        if pool == DEFAULT || held || self.segments.iter().any(|(_, segment)| segment.class.pool() == pool) {
+            return;
+        }
+        for state in &mut self.streams {
+            state.bins.forget(pool);
+        }
+        self.pools.remove(pool);
+    }
+
+    /// A free block of a pool that lends its memory to the default pool before that runs out.
+    pub(crate) fn borrow_block(&mut self, request: &Request) -> Option<BlockId> {
+        if request.class.pool() != DEFAULT || self.pools.others() == 0 {
+            return None;
+        }
+        let lenders: Vec<PoolIndex> =
+            self.pools.indices().filter(|&pool| self.pools.get(pool).rules.use_on_oom).collect();
+        let classes = lenders.into_iter().flat_map(|pool| {
+            let class = request.class.within(pool);
+            [class, class.classic()]
+        });
+        for class in classes {
+            let own = self.take(class, request.len, request.align, request.stream);
+            let found = own.or_else(|| self.take_foreign(class, request.len, request.align, request.stream));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Whether a pool would hold more than its soft limit with so many bytes more.
+    pub(crate) fn past_soft_limit(&self, pool: PoolIndex, more: u64) -> bool {
+        let pool = self.pools.get(pool);
+        pool.rules.soft_limit.is_some_and(|limit| pool.reserved.stats[0].current as u64 + more > limit)
+    }
+
+    /// The free blocks of a pool.
+    fn free_of(&self, pool: PoolIndex) -> Vec<BlockId> {
+        let mut free = Vec::new();
+        for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
+            let mut id = segment.first;
+            while id != NONE {
+                if self.blocks[id].state == State::Free {
+                    free.push(id);
+                }
+                id = self.blocks[id].next;
+            }
+        }
+        free
+    }
+}

@@ -1,0 +1,137 @@
+//! Pools of a user: apart from one another, and together where that costs nothing.
+
+use std::sync::Arc;
+
+use ascend_alloc::driver::{SimDriver, Stream};
+use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, RouteFilter};
+use ascend_sim::{BackingMode, Sim, SimConfig};
+
+const MIB: u64 = 1 << 20;
+const STREAM: Stream = Stream(0);
+
+fn rig(capacity: u64) -> (Sim, DeviceAllocator) {
+    let sim = Sim::new(SimConfig { capacity, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let config = Config::parse("check_level:3").unwrap();
+    (sim, DeviceAllocator::new(config, driver).unwrap())
+}
+
+#[test]
+fn free_blocks_of_a_pool_serve_only_it() {
+    let (_sim, allocator) = rig(1 << 30);
+    let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let first = allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap();
+    let stats = allocator.pool_stats(pool).unwrap();
+    assert_eq!((stats.tag.as_str(), stats.allocated_bytes.large.current), ("weights", 8 * MIB as i64 + 512));
+    assert_eq!(stats.reserved_bytes.all.current, 10 * MIB as i64);
+    allocator.deallocate(first).unwrap();
+    assert_eq!(allocator.pool_stats(pool).unwrap().active_bytes.all.current, 0);
+    let other = allocator.allocate(0, 8 * MIB, 0, STREAM).unwrap();
+    let again = allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap();
+    assert_ne!(other, first);
+    assert_eq!(again, first, "the pool kept its block");
+    allocator.check().unwrap();
+}
+
+#[test]
+fn idle_chunks_of_a_pool_serve_the_others() {
+    let (sim, allocator) = rig(64 * MIB);
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let block = allocator.allocate_in(pool, 40 * MIB, 0, STREAM).unwrap();
+    allocator.deallocate(block).unwrap();
+    let block = allocator.allocate(0, 50 * MIB, 0, STREAM).unwrap();
+    assert!(sim.physical_peak(0) <= 64 * MIB && sim.count("aclrtSynchronizeDevice") == 0);
+    allocator.deallocate(block).unwrap();
+    allocator.check().unwrap();
+}
+
+#[test]
+fn a_released_pool_is_gone_with_its_last_memory() {
+    let (sim, allocator) = rig(1 << 30);
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let block = allocator.allocate_in(pool, 4 * MIB, 0, STREAM).unwrap();
+    allocator.release_pool(pool).unwrap();
+    assert!(matches!(allocator.release_pool(pool), Err(Error::Argument { name: "pool", .. })));
+    assert_eq!(allocator.pool_stats(pool).unwrap().reserved_bytes.all.current, 6 * MIB as i64);
+    allocator.deallocate(block).unwrap();
+    allocator.empty_cache(None).unwrap();
+    assert!(allocator.pool_stats(pool).is_err() && allocator.allocate_in(pool, 1, 0, STREAM).is_err());
+    assert_eq!((sim.physical_bytes(0), sim.reserved_bytes()), (0, 0));
+    let next = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    assert_ne!(next, pool, "names are not used again");
+    assert!(allocator.release_pool(PoolId::default_of(0)).is_err());
+    allocator.check().unwrap();
+}
+
+#[test]
+fn routes_send_requests_to_pools_and_nest() {
+    let (_sim, allocator) = rig(1 << 30);
+    let outer = allocator.create_pool(0, PoolOptions::tagged("outer")).unwrap();
+    let inner = allocator.create_pool(0, PoolOptions::tagged("inner")).unwrap();
+    let of = |pool| allocator.pool_stats(pool).unwrap().allocated_bytes.all.current;
+    // What rests in the front belongs to the default pool and must not be taken.
+    let resting = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+    allocator.deallocate(resting).unwrap();
+    let route = allocator.route(outer, RouteFilter::ThisThread).unwrap();
+    let block = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+    assert_ne!(block, resting);
+    assert_eq!(of(outer), MIB as i64 + 512);
+    let nested = allocator.route(inner, RouteFilter::ThisThread).unwrap();
+    let within = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+    assert_eq!((of(outer), of(inner)), (MIB as i64 + 512, MIB as i64 + 512));
+    drop(nested);
+    let after = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+    assert_eq!(of(outer), 2 * (MIB as i64 + 512), "the outer route counts again");
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(allocator.allocate(0, MIB, 0, STREAM).unwrap(), resting));
+    });
+    drop(route);
+    for ptr in [block, within, after, resting] {
+        allocator.deallocate(ptr).unwrap();
+    }
+    assert_eq!((of(outer), of(inner)), (0, 0));
+    assert!(matches!(allocator.end_route(inner), Err(Error::State { .. })));
+    allocator.check().unwrap();
+}
+
+#[test]
+fn a_pool_without_splits_hands_blocks_out_whole() {
+    let (_sim, allocator) = rig(1 << 30);
+    let mut options = PoolOptions::default();
+    options.no_split = true;
+    let pool = allocator.create_pool(0, options).unwrap();
+    let blocks: Vec<_> = (0..3).map(|_| allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap()).collect();
+    for &block in &blocks {
+        allocator.deallocate(block).unwrap();
+    }
+    let smaller = allocator.allocate_in(pool, 5 * MIB, 0, STREAM).unwrap();
+    assert!(blocks.contains(&smaller));
+    assert_eq!(allocator.block_info(smaller).unwrap().bytes, 8 * MIB + 512);
+    // Neighbours were not merged: nothing of 16 MiB is free.
+    let larger = allocator.allocate_in(pool, 16 * MIB, 0, STREAM).unwrap();
+    assert!(!blocks.contains(&larger));
+    allocator.check().unwrap();
+}
+
+#[test]
+fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
+    for lends in [false, true] {
+        let (_sim, allocator) = rig(32 * MIB);
+        let mut options = PoolOptions::default();
+        options.use_on_oom = lends;
+        let pool = allocator.create_pool(0, options).unwrap();
+        // 1.5 MiB blocks leave pieces that hold no whole chunk, so that nothing can be moved.
+        let blocks: Vec<_> =
+            (0..20).map(|_| allocator.allocate_in(pool, 3 * MIB / 2, 0, STREAM).unwrap()).collect();
+        for &block in blocks.iter().step_by(2) {
+            allocator.deallocate(block).unwrap();
+        }
+        let more = allocator.allocate(0, 3 * MIB / 2, 0, STREAM);
+        assert_eq!(more.is_ok(), lends, "{more:?}");
+        if let Ok(more) = more {
+            assert!(blocks.contains(&more));
+        }
+        allocator.check().unwrap();
+    }
+}
