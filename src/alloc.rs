@@ -4,6 +4,7 @@ use core::alloc::Layout;
 use std::sync::{Arc, OnceLock};
 
 mod buffer;
+mod captures;
 mod chores;
 mod device;
 mod pools;
@@ -11,6 +12,7 @@ mod requests;
 mod routes;
 
 pub use buffer::{DeviceAlloc, DeviceBuffer};
+pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
 
@@ -443,9 +445,16 @@ impl DeviceAllocator {
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }
-        let pool = if state.routes.any() { state.routes.pool_for(stream) } else { None };
+        let pool = if state.routes.any() { self.pool_for(state, device, stream) } else { None };
         let address = self.caller(state).allocate(pool.unwrap_or(0), bytes, align, stream)?;
         Ok(DevicePtr(address))
+    }
+
+    /// The pool that the routes of a device send a request for a stream to.
+    fn pool_for(&self, state: &Device, device: DeviceId, stream: Stream) -> Option<u64> {
+        // A stream of which that cannot be told is not captured, as far as routes are concerned.
+        let graph_of = |stream: Stream| self.driver.capture_of(device, stream).ok().flatten();
+        state.routes.pool_for(stream, &|other| graph_of(stream).is_some_and(|it| graph_of(other) == Some(it)))
     }
 
     /// The alignment a block of `bytes` bytes gets when `align` is asked for.

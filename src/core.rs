@@ -20,11 +20,13 @@
 //! | `commit` | outcomes back into the heap |
 //! | `trim` | giving idle memory back |
 //! | `report` | the error when nothing could serve a request |
+//! | `checkpoint` | the live blocks of a pool, remembered and brought back |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod bins;
 pub(crate) mod block;
 pub(crate) mod check;
+pub(crate) mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod heap;
 pub(crate) mod ladder;

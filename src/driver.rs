@@ -55,6 +55,8 @@ pub struct MemoryInfo {
 pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
 /// ACL's code for "this chip, driver or symbol does not support it".
 pub const CODE_NOT_SUPPORTED: i32 = 207_000;
+/// `ACL_ERROR_RT_STREAM_CAPTURED`: not while a graph is being captured.
+pub const CODE_STREAM_CAPTURED: i32 = 107_027;
 
 /// A driver call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +80,12 @@ impl DriverError {
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.code == CODE_OUT_OF_MEMORY
+    }
+
+    /// Whether the call was refused because a graph is being captured.
+    #[must_use]
+    pub fn is_captured(&self) -> bool {
+        self.code == CODE_STREAM_CAPTURED
     }
 
     /// Whether the call does not exist here, so that the caller must do without it.
@@ -181,6 +189,13 @@ pub trait Driver: Send + Sync {
     /// `aclrtSynchronizeDevice`: the host waits for the whole device.
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()>;
 
-    /// Whether the stream is being captured into a graph; false where the call is missing.
-    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool>;
+    /// The graph that the stream is being captured into, as `aclmdlRICaptureGetInfo` names it; nothing while it
+    /// is not captured, and where the call is missing. A capture that has failed and was not ended yet is
+    /// still one, of graph 0 where it has lost its name.
+    fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>>;
+
+    /// Whether the stream is being captured into a graph.
+    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
+        self.capture_of(device, stream).map(|graph| graph.is_some())
+    }
 }

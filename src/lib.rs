@@ -35,8 +35,8 @@ mod sync;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use alloc::{
-    BlockInfo, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr, PoolId, PoolOptions, PoolRoute,
-    PoolStats, RouteFilter,
+    BlockInfo, Capture, CapturedGraph, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr, PoolCheckpoint,
+    PoolId, PoolOptions, PoolRoute, PoolStats, Restored, RouteFilter,
 };
 pub use config::Config;
 pub use error::{Error, Result};

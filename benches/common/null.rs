@@ -144,7 +144,7 @@ impl Driver for NullDriver {
         Ok(())
     }
 
-    fn is_capturing(&self, _device: DeviceId, _stream: Stream) -> DriverResult<bool> {
-        Ok(false)
+    fn capture_of(&self, _device: DeviceId, _stream: Stream) -> DriverResult<Option<u64>> {
+        Ok(None)
     }
 }

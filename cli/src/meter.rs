@@ -256,7 +256,7 @@ impl<D: Driver, P: Probe> Driver for Metered<D, P> {
         self.probe.around(Call::WaitDevice, || self.inner.synchronize_device(device))
     }
 
-    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
-        self.probe.around(Call::Other, || self.inner.is_capturing(device, stream))
+    fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
+        self.probe.around(Call::Other, || self.inner.capture_of(device, stream))
     }
 }

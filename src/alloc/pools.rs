@@ -195,7 +195,7 @@ impl DeviceAllocator {
         })
     }
 
-    fn end_route_numbered(&self, device: DeviceId, number: u64) -> bool {
+    pub(super) fn end_route_numbered(&self, device: DeviceId, number: u64) -> bool {
         let Ok(Some(state)) = self.used(device) else { return false };
         let Some(serial) = state.routes.end(number) else { return false };
         let mut core = state.core.lock();

@@ -319,7 +319,7 @@ impl Caller<'_> {
 
 impl Core {
     /// Takes back a live block that is in no map any more; the front may have changed its requested bytes.
-    fn free(&mut self, id: BlockId, requested: Option<u64>) {
+    pub(super) fn free(&mut self, id: BlockId, requested: Option<u64>) {
         if let Some(requested) = requested
             && self.blocks[id].requested < crate::front::map::MOST_REQUESTED
         {

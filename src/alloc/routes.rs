@@ -23,6 +23,8 @@ pub enum RouteFilter {
     Thread(ThreadId),
     /// Those for one stream.
     Stream(Stream),
+    /// Those for one stream and for all streams that are captured into the same graph as it.
+    CapturedWith(Stream),
     /// Those for streams that the function accepts. It is called without any lock, by the thread that
     /// allocates, and must not allocate from this device itself.
     Accepts(Arc<dyn Fn(Stream) -> bool + Send + Sync>),
@@ -35,18 +37,20 @@ impl core::fmt::Debug for RouteFilter {
             Self::ThisThread => f.write_str("ThisThread"),
             Self::Thread(thread) => f.debug_tuple("Thread").field(thread).finish(),
             Self::Stream(stream) => f.debug_tuple("Stream").field(stream).finish(),
+            Self::CapturedWith(stream) => f.debug_tuple("CapturedWith").field(stream).finish(),
             Self::Accepts(_) => f.write_str("Accepts"),
         }
     }
 }
 
 impl RouteFilter {
-    fn accepts(&self, stream: Stream) -> bool {
+    fn accepts(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> bool {
         match self {
             Self::All => true,
             Self::ThisThread => false,
             Self::Thread(thread) => std::thread::current().id() == *thread,
             Self::Stream(of) => stream == *of,
+            Self::CapturedWith(of) => stream == *of || captured_with(*of),
             Self::Accepts(function) => function(stream),
         }
     }
@@ -112,10 +116,12 @@ impl Routes {
         table.routes.iter().rev().find(|route| route.pool == pool).map(|route| route.number)
     }
 
-    /// The pool a request for a stream is sent to, if any.
-    pub(super) fn pool_for(&self, stream: Stream) -> Option<u64> {
+    /// The pool a request for a stream is sent to, if any. `captured_with` says whether the stream is captured
+    /// into the same graph as another; it is asked without the lock.
+    pub(super) fn pool_for(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> Option<u64> {
         let routes = self.list.lock().routes.clone();
-        routes.iter().rev().find(|route| route.filter.accepts(stream)).map(|route| route.pool)
+        let newest = routes.iter().rev().find(|route| route.filter.accepts(stream, captured_with));
+        newest.map(|route| route.pool)
     }
 }
 
@@ -131,14 +137,15 @@ mod tests {
         let inner = routes.begin(2, RouteFilter::Stream(Stream(7)));
         let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)));
         assert!(routes.any());
-        assert_eq!([7, 8, 101].map(|stream| routes.pool_for(Stream(stream))), [Some(2), Some(1), Some(3)]);
+        let pool_for = |stream| routes.pool_for(Stream(stream), &|_| false);
+        assert_eq!([7, 8, 101].map(pool_for), [Some(2), Some(1), Some(3)]);
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| [7, 8].map(|stream| routes.pool_for(Stream(stream))));
+            let other = scope.spawn(|| [7, 8].map(pool_for));
             assert_eq!(other.join().unwrap(), [Some(2), None]);
         });
         assert_eq!((routes.newest_to(2), routes.newest_to(9)), (Some(inner), None));
         assert_eq!((routes.end(inner), routes.end(inner)), (Some(2), None));
-        assert_eq!(routes.pool_for(Stream(7)), Some(1));
+        assert_eq!(pool_for(7), Some(1));
         assert_eq!((routes.end(last), routes.end(outer)), (Some(3), Some(1)));
         assert!(!routes.any());
     }

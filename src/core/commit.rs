@@ -70,7 +70,10 @@ impl Core {
                         // The epochs stay open in effect: the next event or wait ends them.
                         self.streams[stream as usize].keep_open();
                     }
-                    request.failure = Some(error.into());
+                    // While a graph is captured nobody may wait for the device: the request has to do without.
+                    if !error.is_captured() {
+                        request.failure = Some(error.into());
+                    }
                 }
             },
         }

@@ -71,6 +71,11 @@ impl Pool {
         }
     }
 
+    /// Whether other pools may use its free blocks: those of a graph are used whenever it runs.
+    fn lends(&self) -> bool {
+        self.rules.use_on_oom && !self.is_fixed()
+    }
+
     /// Whether nothing of it may be unmapped.
     pub(crate) fn is_fixed(&self) -> bool {
         self.graphs > 0
@@ -190,18 +195,20 @@ impl Core {
     pub(crate) fn unfix(&mut self, pool: PoolIndex) {
         let graphs = &mut self.pools.get_mut(pool).graphs;
         *graphs = graphs.saturating_sub(1);
-        if !self.pools.get(pool).is_fixed() {
-            for id in self.free_of(pool) {
-                if !self.blocks[id].listed && self.holds_chunk(id) {
-                    self.idle.push(&mut self.blocks, id);
-                }
+        if self.pools.get(pool).is_fixed() {
+            return;
+        }
+        for id in self.free_of(pool) {
+            if !self.blocks[id].listed && self.holds_chunk(id) {
+                self.idle.push(&mut self.blocks, id);
             }
         }
+        self.reap(pool);
     }
 
     /// Removes a pool that nobody holds and that has no segment.
     pub(crate) fn reap(&mut self, pool: PoolIndex) {
-        let held = self.pools.get(pool).holders > 0;
+        let held = self.pools.get(pool).holders > 0 || self.pools.get(pool).is_fixed();
         if pool == DEFAULT || held || self.segments.iter().any(|(_, segment)| segment.class.pool() == pool) {
             return;
         }
@@ -217,7 +224,7 @@ impl Core {
             return None;
         }
         let lenders: Vec<PoolIndex> =
-            self.pools.indices().filter(|&pool| self.pools.get(pool).rules.use_on_oom).collect();
+            self.pools.indices().filter(|&pool| self.pools.get(pool).lends()).collect();
         let classes = lenders.into_iter().flat_map(|pool| {
             let class = request.class.within(pool);
             [class, class.classic()]

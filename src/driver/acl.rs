@@ -435,18 +435,19 @@ impl Driver for AclDriver {
         self.in_primary_context(device, &|acl: &Acl| acl.synchronize_device())
     }
 
-    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
+    fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
         if stream.0 == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         // SAFETY: as `attach`.
         match self.with_stream(device, &|acl: &Acl| unsafe {
-            acl.capture_info(pointer(stream.0)).map(|(status, _)| status)
+            acl.capture_info(pointer(stream.0)).map(|(status, graph)| (status, address_of(graph)))
         }) {
+            Ok((sys::ACL_MODEL_RI_CAPTURE_STATUS_NONE, _)) => Ok(None),
             // A capture that an error has ended is still one until it is closed: it refuses the
             // same calls.
-            Ok(status) => Ok(status != sys::ACL_MODEL_RI_CAPTURE_STATUS_NONE),
-            Err(error) if error.is_unsupported() => Ok(false),
+            Ok((_, graph)) => Ok(Some(graph)),
+            Err(error) if error.is_unsupported() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -8,7 +8,7 @@
 use core::fmt;
 
 use ascend_sim::codes::{self, attr, policy};
-use ascend_sim::{AccessDescriptor, Location, PhysicalProp, Sim};
+use ascend_sim::{AccessDescriptor, CaptureStatus, Location, PhysicalProp, Sim};
 
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, MemoryInfo, PageKind,
@@ -204,12 +204,18 @@ impl Driver for SimDriver {
         self.on(device, "aclrtSynchronizeDevice", format_args!("device={device}"), Sim::synchronize_device)
     }
 
-    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
+    fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
+        if stream.0 == 0 {
+            return Ok(None);
+        }
         let arguments = format_args!("{:#x}, device={device}", stream.0);
-        let answer = self.on(device, "aclmdlRICaptureGetInfo", arguments, |sim| sim.is_capturing(stream.0));
+        let answer =
+            self.on(device, "aclmdlRICaptureGetInfo", arguments, |sim| sim.capture_get_info(stream.0));
         match answer {
-            Err(error) if error.missing_symbol.is_some() => Ok(false),
-            answer => answer,
+            Ok((CaptureStatus::None, _)) => Ok(None),
+            Ok((_, graph)) => Ok(Some(graph)),
+            Err(error) if error.missing_symbol.is_some() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -189,7 +189,7 @@ impl Driver for GatedDriver {
         Ok(())
     }
 
-    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
-        self.inner.is_capturing(device, stream)
+    fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
+        self.inner.capture_of(device, stream)
     }
 }

@@ -1,0 +1,233 @@
+//! Capturing graphs: a pool whose addresses stay, and going back to an earlier state of it.
+//!
+//! A captured graph holds addresses. While it lives, nothing of its pool is unmapped or moved, and its free
+//! blocks serve nothing but captures into the same pool. Work that is being captured has not run, so streams
+//! under capture get no event and are not waited for; blocks that such streams still use wait until
+//! the capture has ended.
+
+use super::device::Caller;
+use super::pools::{known, unknown};
+use super::routes::RouteFilter;
+use super::{DeviceAllocator, DevicePtr, PoolId};
+use crate::core::checkpoint::Saved;
+use crate::error::{Error, Result};
+use crate::hook::Action;
+
+/// A capture in progress: the requests its filter takes go to the pool. Dropped without
+/// [`finish`](Self::finish) it counts as failed and leaves nothing behind.
+#[derive(Debug)]
+pub struct Capture<'a> {
+    allocator: &'a DeviceAllocator,
+    pool: PoolId,
+    number: u64,
+    finished: bool,
+}
+
+/// A captured graph's hold on its pool: while this lives, the pool's addresses stay mapped.
+#[derive(Debug)]
+pub struct CapturedGraph<'a> {
+    allocator: &'a DeviceAllocator,
+    pool: PoolId,
+}
+
+/// The live blocks of a pool at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolCheckpoint {
+    pool: PoolId,
+    saved: Vec<Saved>,
+}
+
+/// What restoring a checkpoint changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Blocks that were live before, by address; whoever held them holds nothing now.
+    pub freed: Vec<DevicePtr>,
+    /// Blocks that are live now, by address: those of the checkpoint. They are the caller's to free.
+    pub allocated: Vec<DevicePtr>,
+}
+
+impl Capture<'_> {
+    /// The pool that is captured into.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+}
+
+impl<'a> Capture<'a> {
+    /// Ends a capture that succeeded.
+    #[must_use = "the graph's addresses stay mapped only while this lives"]
+    pub fn finish(mut self) -> CapturedGraph<'a> {
+        self.finished = true;
+        CapturedGraph { allocator: self.allocator, pool: self.pool }
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        self.allocator.end_route_numbered(self.pool.device, self.number);
+        if !self.finished {
+            self.allocator.forget_graph(self.pool);
+        }
+    }
+}
+
+impl CapturedGraph<'_> {
+    /// The pool that holds its addresses.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+}
+
+impl Drop for CapturedGraph<'_> {
+    fn drop(&mut self) {
+        self.allocator.forget_graph(self.pool);
+    }
+}
+
+impl PoolCheckpoint {
+    /// The pool it is of.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// The blocks that were live: address and bytes.
+    pub fn blocks(&self) -> impl Iterator<Item = (DevicePtr, u64)> {
+        self.saved.iter().map(|saved| (DevicePtr(saved.address), saved.len))
+    }
+}
+
+impl DeviceAllocator {
+    /// Begins a capture into a pool: from now on its addresses stay mapped, and the requests that the filter
+    /// takes go to it ([`RouteFilter::CapturedWith`] takes those of one capture). Several graphs may
+    /// share a pool if they never run at the same time and run in the order they were captured in, as in
+    /// PyTorch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist, and for the default pool.
+    pub fn capture(&self, pool: PoolId, filter: RouteFilter) -> Result<Capture<'_>> {
+        let number = self.begin_capture(pool, filter)?;
+        Ok(Capture { allocator: self, pool, number, finished: false })
+    }
+
+    /// The same for callers that cannot keep a [`Capture`]: ended by [`end_route`](Self::end_route), and the
+    /// hold of the graph by [`release_graph`](Self::release_graph), whether the capture succeeded or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`capture`](Self::capture).
+    pub fn begin_capture(&self, pool: PoolId, filter: RouteFilter) -> Result<u64> {
+        if pool.serial == 0 {
+            return Err(unknown(pool));
+        }
+        let number = self.begin_route(pool, filter)?;
+        let state = self.device(pool.device)?;
+        let mut core = state.core.lock();
+        let index = known(&core, pool)?;
+        core.fix(index);
+        Ok(number)
+    }
+
+    /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist, [`Error::State`] when no graph holds it.
+    pub fn release_graph(&self, pool: PoolId) -> Result<()> {
+        let state = self.device(pool.device)?;
+        let index = known(&state.core.lock(), pool)?;
+        let mut core = state.core.lock();
+        if !core.pools.get(index).is_fixed() {
+            return Err(Error::State {
+                operation: "releasing a graph's hold on a pool",
+                reason: "no graph holds it; each release needs a capture before it",
+            });
+        }
+        core.unfix(index);
+        Ok(())
+    }
+
+    /// Remembers which blocks of a pool are live, with their sizes and streams. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist, and for the default pool.
+    pub fn checkpoint(&self, pool: PoolId) -> Result<PoolCheckpoint> {
+        if pool.serial == 0 {
+            return Err(unknown(pool));
+        }
+        let state = self.device(pool.device)?;
+        let core = state.core.lock();
+        let live = core.live_of(known(&core, pool)?);
+        Ok(PoolCheckpoint { pool, saved: core.saved(&live) })
+    }
+
+    /// Frees every live block of the checkpoint's pool, and hands out the blocks of the checkpoint at their old
+    /// addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
+    /// change, as graphs that share a pool must; uses recorded by `record_stream` are forgotten
+    /// with the blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when memory of the checkpoint is not
+    /// mapped any more (the pool was not held by a graph), or waits for other streams. Nothing has changed then.
+    pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
+        let state = self.device(checkpoint.pool.device)?;
+        self.caller(state).restore(checkpoint)
+    }
+
+    fn forget_graph(&self, pool: PoolId) {
+        if let Ok(Some(state)) = self.used(pool.device) {
+            let mut core = state.core.lock();
+            if let Some(index) = core.pools.find(pool.serial) {
+                core.unfix(index);
+            }
+        }
+    }
+}
+
+impl Caller<'_> {
+    fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
+        let mut core = self.device.core.lock();
+        let pool = known(&core, checkpoint.pool)?;
+        let recorded =
+            |core: &crate::core::Core| core.live_of(pool).iter().any(|&id| core.blocks[id].uses > 0);
+        let reason = core.unrestorable(pool, &checkpoint.saved).or_else(|| {
+            recorded(&core)
+                .then_some("live blocks of the pool are recorded on other streams; erase that first")
+        });
+        if let Some(reason) = reason {
+            return Err(Error::State { operation: "restoring a checkpoint", reason });
+        }
+        let mut restored = Restored::default();
+        for saved in core.saved(&core.live_of(pool)) {
+            let (id, requested) = self.device.unpublish(&mut core, self.map, saved.address)?;
+            core.free(id, requested);
+            restored.freed.push(DevicePtr(saved.address));
+        }
+        // Both lists are in address order: each block is found by going on from the one before.
+        let mut firsts = core.firsts_of(pool).into_iter().peekable();
+        let mut from = None;
+        for saved in &checkpoint.saved {
+            while let Some(first) = firsts.next_if(|&first| core.blocks[first].addr <= saved.address) {
+                from = Some(first);
+            }
+            let Some(start) = from else { break };
+            let id = core.revive(start, saved);
+            from = Some(id);
+            let small = core.class_of(id).is_small();
+            self.device.publish(&mut core, self.map, id);
+            if core.tally.charge(small, saved.len, saved.requested) {
+                self.device.settle_peaks(&mut core);
+            }
+            core.note(Action::Allocate, saved.address, saved.len, saved.stream);
+            restored.allocated.push(DevicePtr(saved.address));
+        }
+        self.watch(&mut core, 2);
+        self.tell(core);
+        Ok(restored)
+    }
+}

@@ -1,0 +1,248 @@
+//! Pools of captured graphs: addresses that stay, streams that are left alone, and going back.
+
+use std::sync::Arc;
+
+use ascend_alloc::driver::{SimDriver, Stream};
+use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter};
+use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
+
+const MIB: u64 = 1 << 20;
+
+struct Rig {
+    sim: Sim,
+    allocator: DeviceAllocator,
+    /// The stream that is captured.
+    stream: Stream,
+    pool: PoolId,
+}
+
+fn rig(capacity: u64) -> Rig {
+    let sim = Sim::new(SimConfig { capacity, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let stream = Stream(sim.create_stream().unwrap());
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap();
+    let pool = allocator.create_pool(0, PoolOptions::tagged("graph")).unwrap();
+    Rig { sim, allocator, stream, pool }
+}
+
+impl Rig {
+    fn begin(&self) {
+        self.sim.capture_begin(self.stream.0, CaptureMode::Global).unwrap();
+    }
+
+    fn filter(&self) -> RouteFilter {
+        RouteFilter::CapturedWith(self.stream)
+    }
+
+    fn end(&self) -> u64 {
+        self.sim.capture_end(self.stream.0).unwrap()
+    }
+
+    fn on_stream(&self, bytes: u64) -> DevicePtr {
+        self.allocator.allocate(0, bytes, 0, self.stream).unwrap()
+    }
+
+    fn reserved(&self) -> i64 {
+        self.allocator.pool_stats(self.pool).unwrap().reserved_bytes.all.current
+    }
+
+    fn live(&self) -> i64 {
+        self.allocator.pool_stats(self.pool).unwrap().allocated_bytes.all.current
+    }
+}
+
+#[test]
+fn addresses_of_a_graph_stay_mapped_until_it_is_gone() {
+    let rig = rig(64 * MIB);
+    rig.begin();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let block = rig.on_stream(40 * MIB);
+    rig.allocator.deallocate(block).unwrap();
+    let graph = capture.finish();
+    rig.end();
+    assert_eq!(rig.reserved(), 42 * MIB as i64);
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(rig.reserved(), 42 * MIB as i64, "the graph's addresses stay");
+    let refused = rig.allocator.allocate(0, 30 * MIB, 0, Stream(0));
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert_eq!(rig.reserved(), 42 * MIB as i64);
+    drop(graph);
+    let granted = rig.allocator.allocate(0, 30 * MIB, 0, Stream(0)).unwrap();
+    rig.allocator.deallocate(granted).unwrap();
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn a_failed_capture_leaves_nothing_behind() {
+    let rig = rig(64 * MIB);
+    rig.begin();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let block = rig.on_stream(20 * MIB);
+    drop(capture);
+    rig.end();
+    let outside = rig.on_stream(20 * MIB);
+    assert_eq!(rig.live(), 20 * MIB as i64 + 512, "the route ended with the capture");
+    for ptr in [block, outside] {
+        rig.allocator.deallocate(ptr).unwrap();
+    }
+    rig.allocator.release_pool(rig.pool).unwrap();
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!((rig.sim.physical_bytes(0), rig.sim.reserved_bytes()), (0, 0));
+    assert!(rig.allocator.pool_stats(rig.pool).is_err(), "the pool is gone too");
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn streams_of_one_capture_share_its_pool_and_get_no_event() {
+    let rig = rig(1 << 30);
+    let joined = Stream(rig.sim.create_stream().unwrap());
+    let apart = Stream(rig.sim.create_stream().unwrap());
+    let events = [rig.sim.create_event_ex(1).unwrap(), rig.sim.create_event_ex(1).unwrap()];
+    rig.begin();
+    rig.sim.record_event(events[0], rig.stream.0).unwrap();
+    rig.sim.stream_wait_event(joined.0, events[0]).unwrap();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let first = rig.on_stream(2 * MIB);
+    let second = rig.allocator.allocate(0, 2 * MIB, 0, joined).unwrap();
+    let third = rig.allocator.allocate(0, 2 * MIB, 0, apart).unwrap();
+    assert_eq!(rig.live(), 2 * (2 * MIB as i64 + 512));
+    rig.allocator.record_stream(first, joined).unwrap();
+    let recorded = rig.sim.count("aclrtRecordEvent");
+    rig.allocator.deallocate(first).unwrap();
+    // Nothing tells when the captured streams have passed: the block waits, whoever asks.
+    let stats = rig.allocator.pool_stats(rig.pool).unwrap();
+    assert_eq!(stats.active_bytes.all.current - stats.allocated_bytes.all.current, 2 * MIB as i64 + 512);
+    let other = rig.on_stream(2 * MIB);
+    assert_ne!(other, first);
+    assert_eq!(rig.sim.count("aclrtRecordEvent"), recorded, "no captured stream was touched");
+    rig.sim.record_event(events[1], joined.0).unwrap();
+    rig.sim.stream_wait_event(rig.stream.0, events[1]).unwrap();
+    let graph = capture.finish();
+    rig.end();
+    rig.sim.synchronize_device().unwrap();
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(rig.live(), rig.allocator.pool_stats(rig.pool).unwrap().active_bytes.all.current);
+    for ptr in [second, third, other] {
+        rig.allocator.deallocate(ptr).unwrap();
+    }
+    drop(graph);
+    assert!(rig.sim.findings().is_empty(), "{:?}", rig.sim.findings());
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn running_out_of_memory_does_not_break_a_capture() {
+    let rig = rig(32 * MIB);
+    let other = Stream(rig.sim.create_stream().unwrap());
+    // Work behind which memory is held back, so that the device would be waited for.
+    let used = rig.allocator.allocate(0, 8 * MIB, 0, other).unwrap();
+    rig.sim.submit(other.0, Task::new("kernel").writes(used.0, MIB, 1)).unwrap();
+    rig.allocator.deallocate(used).unwrap();
+    rig.begin();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let block = rig.on_stream(4 * MIB);
+    let other = rig.on_stream(3 * MIB);
+    rig.allocator.deallocate(other).unwrap();
+    // What the captured stream freed could only be had by waiting for the device, which a capture forbids.
+    let refused = rig.allocator.allocate(0, 29 * MIB, 0, rig.stream);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert_eq!(rig.on_stream(3 * MIB), other, "the capture goes on");
+    rig.allocator.deallocate(other).unwrap();
+    let graph = capture.finish();
+    rig.sim.graph_destroy(rig.end()).unwrap();
+    drop(graph);
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn a_checkpoint_brings_the_same_blocks_back() {
+    let rig = rig(1 << 30);
+    let graph = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap().finish();
+    let on = |bytes| rig.allocator.allocate_in(rig.pool, bytes, 0, rig.stream).unwrap();
+    let sizes = [3 * MIB, 700, 30 * MIB, MIB, 5 * MIB, 512];
+    let blocks = sizes.map(on);
+    for at in [1, 4] {
+        rig.allocator.deallocate(blocks[at]).unwrap();
+    }
+    let kept = [0, 2, 3, 5].map(|at| (blocks[at], sizes[at]));
+    let checkpoint = rig.allocator.checkpoint(rig.pool).unwrap();
+    assert_eq!(checkpoint.blocks().count(), kept.len());
+    let before = (rig.live(), rig.reserved());
+
+    // The pool goes on: old blocks are freed, new ones cross their borders.
+    for (block, _) in kept {
+        rig.allocator.deallocate(block).unwrap();
+    }
+    let later = [on(40 * MIB), on(2000), on(9 * MIB)];
+    let mapped = rig.sim.count("aclrtMapMem");
+    let restored = rig.allocator.restore(&checkpoint).unwrap();
+    let mut freed = later.to_vec();
+    freed.sort();
+    assert_eq!(restored.freed, freed);
+    let mut allocated = kept.map(|(block, _)| block).to_vec();
+    allocated.sort();
+    assert_eq!(restored.allocated, allocated);
+    assert_eq!(rig.live(), before.0);
+    assert!(rig.reserved() >= before.1);
+    assert_eq!(rig.sim.count("aclrtMapMem"), mapped, "no driver call");
+    for (block, bytes) in kept {
+        assert_eq!(rig.allocator.block_info(block).unwrap().requested, bytes);
+    }
+    rig.allocator.check().unwrap();
+    assert_eq!(rig.allocator.checkpoint(rig.pool).unwrap(), checkpoint);
+
+    // Twice is as good as once, and the blocks are ordinary ones.
+    assert_eq!(rig.allocator.restore(&checkpoint).unwrap().allocated, allocated);
+    for block in allocated {
+        rig.allocator.deallocate(block).unwrap();
+    }
+    assert_eq!(rig.live(), 0);
+    drop(graph);
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn a_checkpoint_of_memory_that_moved_away_is_refused() {
+    let rig = rig(64 * MIB);
+    let block = rig.allocator.allocate_in(rig.pool, 20 * MIB, 0, rig.stream).unwrap();
+    let checkpoint = rig.allocator.checkpoint(rig.pool).unwrap();
+    rig.allocator.deallocate(block).unwrap();
+    // No graph holds the pool: its chunks go where they are wanted.
+    let taken = rig.allocator.allocate(0, 60 * MIB, 0, rig.stream).unwrap();
+    let refused = rig.allocator.restore(&checkpoint);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    assert_eq!(rig.live(), 0);
+    rig.allocator.deallocate(taken).unwrap();
+    assert!(matches!(rig.allocator.release_graph(rig.pool), Err(Error::State { .. })));
+    assert!(rig.allocator.checkpoint(PoolId::default_of(0)).is_err());
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn graphs_share_a_pool_and_the_last_one_frees_it() {
+    let rig = rig(64 * MIB);
+    let mut graphs = Vec::new();
+    let mut addresses = Vec::new();
+    for _ in 0..3 {
+        rig.begin();
+        let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+        let block = rig.on_stream(16 * MIB);
+        addresses.push(block);
+        rig.allocator.deallocate(block).unwrap();
+        graphs.push(capture.finish());
+        rig.end();
+    }
+    assert!(addresses.iter().all(|&address| address == addresses[0]), "captures use the same memory");
+    assert_eq!(rig.allocator.pool_stats(rig.pool).unwrap().graphs, 3);
+    rig.allocator.release_pool(rig.pool).unwrap();
+    while let Some(graph) = graphs.pop() {
+        rig.allocator.empty_cache(None).unwrap();
+        assert_eq!(rig.reserved(), 18 * MIB as i64);
+        drop(graph);
+    }
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(rig.sim.physical_bytes(0), 0);
+    assert!(rig.allocator.pool_stats(rig.pool).is_err());
+}
