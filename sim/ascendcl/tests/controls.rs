@@ -1,0 +1,180 @@
+//! The controls, from outside.
+
+mod common;
+
+use std::process::Command;
+
+use common::{at, clean, library, machine, program, run};
+
+fn text(text: &std::ffi::CStr) -> u64 {
+    text.as_ptr().expose_provenance() as u64
+}
+
+#[test]
+fn capacity_and_foreign_bytes_change_what_a_device_has() {
+    let (acl, _turn) = machine();
+    // SAFETY: numbers, and live variables.
+    unsafe {
+        acl.call("aclrtSetDevice", &[1]);
+        acl.call("acl_sim_set_capacity", &[1, 64 << 20]);
+        let memory = || {
+            let (mut free, mut total) = (0u64, 0u64);
+            acl.call("aclrtGetMemInfo", &[1, at(&mut free), at(&mut total)]);
+            (free, total)
+        };
+        assert_eq!(memory(), (64 << 20, 64 << 20));
+        acl.call("acl_sim_set_foreign_bytes", &[1, 32 << 20]);
+        assert_eq!(memory(), (32 << 20, 64 << 20));
+        assert_eq!(acl.make("aclrtMalloc", &[48 << 20, 0]), Err(207_001));
+        acl.call("acl_sim_set_foreign_bytes", &[1, 0]);
+        assert!(acl.make("aclrtMalloc", &[48 << 20, 0]).is_ok());
+        for device in [2, u64::from(u32::MAX)] {
+            assert_eq!(acl.try_call("acl_sim_set_capacity", &[device, 1]), 107_001);
+        }
+    }
+}
+
+#[test]
+fn a_planned_failure_strikes_and_is_forgotten() {
+    let (acl, _turn) = machine();
+    // SAFETY: texts that end with a zero, numbers, and live variables.
+    unsafe {
+        acl.call("aclrtSetDevice", &[0]);
+        acl.call("acl_sim_fail", &[text(c"aclrtMalloc"), 2, 207_001, 0]);
+        acl.call("acl_sim_fail", &[text(c"aclrtFree"), 1, 507_899, 1]);
+        let block = acl.make("aclrtMalloc", &[64, 0]).expect("the first passes");
+        assert_eq!(acl.make("aclrtMalloc", &[64, 0]), Err(207_001));
+        assert!(acl.make("aclrtMalloc", &[64, 0]).is_ok());
+        for _ in 0..3 {
+            assert_eq!(acl.try_call("aclrtFree", &[block]), 507_899);
+        }
+        acl.call("acl_sim_clear_failures", &[]);
+        acl.call("aclrtFree", &[block]);
+        assert_eq!(acl.try_call("acl_sim_fail", &[text(c"aclrtNothing"), 1, 1, 0]), 100_000);
+        assert_eq!(acl.try_call("acl_sim_fail", &[0, 1, 1, 0]), 100_000);
+    }
+}
+
+#[test]
+fn costs_run_up_a_virtual_clock() {
+    let (acl, _turn) = machine();
+    // SAFETY: texts that end with a zero, and numbers.
+    unsafe {
+        acl.call("acl_sim_set_cost", &[text(c"aclrtSetDevice"), 300]);
+        acl.call("aclrtSetDevice", &[0]);
+        acl.call("aclrtSetDevice", &[0]);
+        assert_eq!(acl.try_call("acl_sim_now", &[]), 600);
+    }
+}
+
+#[test]
+fn a_lag_keeps_events_unfinished_until_ticks_pass() {
+    let (acl, _turn) = machine();
+    // SAFETY: numbers, and live variables.
+    unsafe {
+        acl.call("acl_sim_set_event_lag", &[10]);
+        acl.call("acl_sim_reset", &[]);
+        acl.call("aclrtSetDevice", &[0]);
+        let event = acl.make("aclrtCreateEventExWithFlag", &[1]).expect("an event");
+        acl.call("aclrtRecordEvent", &[event, 0]);
+        let status = || {
+            let mut status = 7u64;
+            acl.call("aclrtQueryEventStatus", &[event, at(&mut status)]);
+            status & 0xffff_ffff
+        };
+        assert_eq!(status(), 0);
+        acl.call("acl_sim_tick", &[9]);
+        assert_eq!(status(), 0);
+        acl.call("acl_sim_tick", &[1]);
+        assert_eq!(status(), 1);
+        acl.call("acl_sim_set_event_lag", &[0]);
+        acl.call("acl_sim_reset", &[]);
+    }
+}
+
+#[test]
+fn a_reset_forgets_the_old_machine_and_keeps_what_describes_the_next() {
+    let (acl, _turn) = machine();
+    // SAFETY: numbers, and live variables.
+    unsafe {
+        acl.call("aclInit", &[0]);
+        acl.call("aclrtSetDevice", &[0]);
+        acl.call("acl_sim_set_capacity", &[0, 1 << 20]);
+        acl.call("acl_sim_set_devices", &[5]);
+        acl.set("acl_sim_set_soc", "Ascend910_9391");
+        let mut count = 0u64;
+        acl.call("aclrtGetDeviceCount", &[at(&mut count)]);
+        assert_eq!(count, 2, "the machine that is there stays as it is");
+        acl.call("acl_sim_reset", &[]);
+        assert_eq!(acl.json("acl_sim_counters_json"), "{}");
+        acl.call("aclrtGetDeviceCount", &[at(&mut count)]);
+        assert_eq!(count, 5);
+        assert_eq!(acl.try_call("aclrtGetDevice", &[at(&mut count)]), 107_002);
+        acl.call("aclInit", &[0]);
+        acl.call("aclrtSetDevice", &[4]);
+        let (mut free, mut total) = (0u64, 0u64);
+        acl.call("aclrtGetMemInfo", &[1, at(&mut free), at(&mut total)]);
+        assert_eq!(total, 64 << 30);
+        assert_eq!(acl.try_call("acl_sim_set_devices", &[0]), 100_000);
+        acl.call("acl_sim_set_devices", &[2]);
+        acl.set("acl_sim_set_soc", "Ascend910B3");
+        assert_eq!(acl.try_call("acl_sim_set_soc", &[0]), 100_000);
+        assert_eq!(acl.try_call("acl_sim_set_exec", &[text(c"fast")]), 100_000);
+        assert_eq!(acl.try_call("acl_sim_set_surface", &[text(c"7.0")]), 100_000);
+    }
+}
+
+#[test]
+fn findings_and_leaks_are_told_as_json() {
+    let (acl, _turn) = machine();
+    // SAFETY: numbers, and live variables.
+    unsafe {
+        acl.call("aclrtSetDevice", &[0]);
+        assert_eq!(acl.json("acl_sim_findings_json"), "[]");
+        assert_eq!(acl.json("acl_sim_leaks_json"), "[]");
+        let stream = acl.make("aclrtCreateStream", &[]).expect("a stream");
+        let other = acl.make("aclrtCreateStream", &[]).expect("a stream");
+        let block = acl.make("aclrtMalloc", &[4096, 0]).expect("device memory");
+        assert!(acl.json("acl_sim_leaks_json").contains("\"text\": "));
+        // Two streams write the same memory and nothing orders them.
+        acl.call("aclrtMemsetAsync", &[block, 4096, 1, 4096, stream]);
+        acl.call("aclrtMemsetAsync", &[block, 4096, 2, 4096, other]);
+        acl.call("aclrtSynchronizeDevice", &[]);
+        let findings = acl.json("acl_sim_findings_json");
+        assert!(findings.starts_with("[{\"text\": \"") && findings.contains("memset"), "{findings}");
+        acl.call("acl_sim_set_checker", &[0]);
+        acl.call("acl_sim_reset", &[]);
+        assert_eq!(acl.json("acl_sim_findings_json"), "[]");
+        // A buffer that is too small holds a part and says what would be needed.
+        let length = acl.json("acl_sim_counters_json").len();
+        let mut small = [7u8; 4];
+        let told = acl.try_call("acl_sim_counters_json", &[at(&mut small), 2]);
+        assert_eq!((told as usize, &small), (length, b"{\0\x07\x07"));
+    }
+}
+
+#[test]
+fn the_environment_sets_what_the_controls_set() {
+    let version = program("version.c", true);
+    let printed = |name: &str, value: &str| {
+        let output = run(clean(&version).arg(library()).env(name, value));
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (out.into_owned(), err.into_owned())
+    };
+    assert_eq!(printed("ASCEND_SIM_SURFACE", "8.5"), ("1.16.0\n".to_owned(), String::new()));
+    assert_eq!(printed("ASCEND_SIM_SURFACE", "9.x"), ("1.17.0\n".to_owned(), String::new()));
+    let (version, complaint) = printed("ASCEND_SIM_DEVICES", "many");
+    assert_eq!(version, "1.17.0\n");
+    assert!(complaint.contains("ASCEND_SIM_DEVICES=many"), "{complaint}");
+    let script = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); n = ctypes.c_uint(); \
+                  l.aclrtGetDeviceCount(ctypes.byref(n)); f, t = ctypes.c_size_t(), ctypes.c_size_t(); \
+                  l.aclrtSetDevice(1); l.aclrtGetMemInfo(1, ctypes.byref(f), ctypes.byref(t)); \
+                  l.aclrtGetSocName.restype = ctypes.c_char_p; \
+                  print(n.value, f.value >> 20, t.value >> 20, l.aclrtGetSocName().decode(), \
+                  l.aclrtSetDevice(0), l.aclrtSetDevice(0))";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(library()).env_remove("ASCEND_RT_VISIBLE_DEVICES");
+    python.env("ASCEND_SIM_DEVICES", "4").env("ASCEND_SIM_CAPACITY", "3G").env("ASCEND_SIM_FOREIGN", "1G");
+    python.env("ASCEND_SIM_SOC", "Ascend910B2").env("ASCEND_SIM_FAIL", "aclrtSetDevice:3:107001");
+    assert_eq!(common::printed(&mut python), "4 2048 3072 Ascend910B2 0 107001\n");
+}
