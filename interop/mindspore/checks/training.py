@@ -1,0 +1,118 @@
+"""A small network trained on MindSpore's Ascend backend, with MindSpore's own memory pool."""
+
+import gc
+
+import numpy as np
+import mindspore as ms
+from checking import check, main, no_findings, noop_calls, simulator
+from mindspore import Tensor, mint, nn, ops
+
+MIB = 1 << 20
+STEPS, WIDTH = 5, 64
+
+
+class Network(nn.Cell):
+    """Two layers with a normalisation between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = mint.nn.Linear(WIDTH, 4 * WIDTH)
+        self.norm = mint.nn.LayerNorm((4 * WIDTH,))
+        self.second = mint.nn.Linear(4 * WIDTH, WIDTH)
+
+    def construct(self, rows: Tensor) -> Tensor:
+        return self.second(mint.nn.functional.gelu(self.norm(self.first(rows))))
+
+
+@check("set_device")
+def set_device() -> str:
+    ms.set_device("Ascend", 0)
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    ms.runtime.synchronize()
+    assert ms.get_context("device_target") == "Ascend"
+    return f"MindSpore {ms.__version__} on Ascend, device 0 of {ms.hal.device_count()}"
+
+
+@check("tensors")
+def tensors() -> str:
+    sizes = [1, 511, 4097, MIB + 1, 33 * MIB]
+    for size in sizes:
+        host = (np.arange(size) * 7).astype(np.uint8)
+        there = Tensor(host).move_to("Ascend")
+        ms.runtime.synchronize()
+        assert np.array_equal(there.asnumpy(), host), f"{size} bytes differ"
+    return f"{len(sizes)} tensors from 1 B to 33 MiB to the device and back, equal"
+
+
+@check("forward, backward, optimizer")
+def training() -> str:
+    network = Network()
+    optimizer = mint.optim.AdamW(network.trainable_params(), lr=1e-3)
+
+    def loss(rows: Tensor, wanted: Tensor) -> Tensor:
+        return mint.nn.functional.mse_loss(network(rows), wanted)
+
+    step = ms.value_and_grad(loss, None, optimizer.parameters)
+    for index in range(STEPS):
+        rows = Tensor(np.full((32 + 16 * index, WIDTH), index, np.float32))
+        value, gradients = step(rows, rows)
+        assert len(gradients) == len(network.trainable_params())
+        optimizer(gradients)
+        assert value.asnumpy().shape == ()
+    ms.runtime.synchronize()
+    called = noop_calls()
+    launched = [name for name in called if name.startswith("aclnn") and not name.endswith("GetWorkspaceSize")]
+    for part in ("Backward", "AdamW", "MSE"):
+        assert any(part.lower() in name.lower() for name in launched), f"no operator of {part} in {launched}"
+    total = sum(called[name] for name in launched)
+    return f"{STEPS} steps of {len(gradients)} parameters, {total} launches of {len(launched)} operators"
+
+
+@check("memory pool")
+def pool() -> str:
+    calls = simulator().calls()
+    for name in ("aclrtReserveMemAddress", "aclrtMallocPhysical", "aclrtMapMem"):
+        assert calls.get(name, 0) > 0, f"{name} was never called"
+    gc.collect()
+    ms.runtime.synchronize()
+    before = ms.runtime.memory_allocated()
+    blocks = [mint.empty((size * MIB,), dtype=ms.uint8, device="Ascend") for size in (1, 33, 100)]
+    ms.runtime.synchronize()
+    during = ms.runtime.memory_allocated()
+    assert during - before >= 134 * MIB, (before, during)
+    del blocks
+    gc.collect()
+    after = ms.runtime.memory_allocated()
+    assert after - before < MIB, (before, after)
+    reserved = ms.runtime.memory_reserved()
+    ms.runtime.empty_cache()
+    left = ms.runtime.memory_reserved()
+    assert left < reserved, (reserved, left)
+    assert ms.runtime.max_memory_allocated() >= during
+    return (
+        f"{calls['aclrtMapMem']} chunks mapped, statistics of 134 MiB, "
+        f"empty_cache gave {(reserved - left) >> 20} of {reserved >> 20} MiB back"
+    )
+
+
+@check("streams and events")
+def streams() -> str:
+    side, event = ms.runtime.Stream(), ms.runtime.Event()
+    host = np.arange(MIB, dtype=np.float32)
+    with ms.runtime.StreamCtx(side):
+        there = ops.zeros((MIB,), ms.float32) + Tensor(host)
+        event.record()
+    event.wait()
+    side.synchronize()
+    assert event.query() and side.query()
+    return f"an operator on a side stream, an event waited for, result of {there.shape[0]} elements"
+
+
+@check("findings of the simulator")
+def findings() -> str:
+    ms.runtime.synchronize()
+    return no_findings()
+
+
+if __name__ == "__main__":
+    main()
