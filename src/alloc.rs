@@ -11,6 +11,7 @@ mod pools;
 mod requests;
 mod routes;
 
+pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};

@@ -111,8 +111,10 @@ pub(crate) struct Core {
     pub(crate) high_water: u64,
     /// Physical bytes of reserved segments and cached handles, plus what running plans create.
     pub(crate) physical: u64,
-    /// Physical bytes of classic segments.
+    /// Physical bytes of classic segments from the driver.
     pub(crate) classic: u64,
+    /// Bytes of classic segments from the sources of pools.
+    pub(crate) elsewhere: u64,
     /// The most physical bytes this allocator may hold.
     pub(crate) limit: Option<u64>,
     /// How many events may be recorded: grows with frees, shrinks with events that are not prompt.
@@ -185,6 +187,7 @@ impl Core {
             high_water: 0,
             physical: 0,
             classic: 0,
+            elsewhere: 0,
             limit,
             tokens: 16,
             earned: 0,
@@ -235,7 +238,7 @@ impl Core {
         id as StreamId
     }
 
-    /// All physical bytes held: mapped, cached, classic.
+    /// All physical bytes of the device held: mapped, cached, classic.
     pub(crate) fn held(&self) -> u64 {
         self.physical + self.classic
     }

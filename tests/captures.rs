@@ -246,3 +246,19 @@ fn graphs_share_a_pool_and_the_last_one_frees_it() {
     assert_eq!(rig.sim.physical_bytes(0), 0);
     assert!(rig.allocator.pool_stats(rig.pool).is_err());
 }
+
+#[test]
+fn the_cache_can_be_emptied_during_a_capture() {
+    let rig = rig(64 * MIB);
+    let cached = rig.allocator.allocate(0, 10 * MIB, 0, Stream(0)).unwrap();
+    rig.allocator.deallocate(cached).unwrap();
+    rig.begin();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let block = rig.on_stream(4 * MIB);
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(rig.allocator.stats(0).unwrap().reserved_bytes.all.current, rig.reserved());
+    drop(capture);
+    rig.end();
+    rig.allocator.check().unwrap();
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, RouteFilter};
+use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, PoolSource, RouteFilter};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 
 const MIB: u64 = 1 << 20;
@@ -134,4 +134,83 @@ fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
         }
         allocator.check().unwrap();
     }
+}
+
+/// Memory from a counter, as a source of a pool; what is out is remembered.
+#[derive(Default)]
+struct Elsewhere {
+    out: std::sync::Mutex<std::collections::BTreeMap<u64, u64>>,
+    most: usize,
+    /// The next address, or a wrong one.
+    wrong: Option<u64>,
+}
+
+impl PoolSource for Elsewhere {
+    fn allocate(&self, device: u32, bytes: u64, _stream: Stream) -> Option<u64> {
+        assert_eq!(device, 0);
+        let mut out = self.out.lock().unwrap();
+        if out.len() == self.most {
+            return None;
+        }
+        let next = out.last_key_value().map_or(1 << 45, |(&address, &bytes)| address + bytes + (1 << 21));
+        let address = self.wrong.unwrap_or(next);
+        out.insert(address, bytes);
+        Some(address)
+    }
+
+    fn free(&self, _device: u32, address: u64, bytes: u64) {
+        assert_eq!(self.out.lock().unwrap().remove(&address), Some(bytes));
+    }
+}
+
+fn over(source: &Arc<Elsewhere>, allocator: &DeviceAllocator) -> PoolId {
+    let mut options = PoolOptions::tagged("elsewhere");
+    options.source = Some(source.clone());
+    allocator.create_pool(0, options).unwrap()
+}
+
+#[test]
+fn a_pool_over_a_source_caches_its_memory() {
+    let (sim, allocator) = rig(1 << 30);
+    let source = Arc::new(Elsewhere { most: 2, ..Elsewhere::default() });
+    let pool = over(&source, &allocator);
+    let first = allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap();
+    let second = allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap();
+    assert_eq!(source.out.lock().unwrap().len(), 1, "one segment of 20 MiB holds both");
+    let third = allocator.allocate_in(pool, 30 * MIB, 0, STREAM).unwrap();
+    assert_eq!(allocator.pool_stats(pool).unwrap().reserved_bytes.all.current, 52 * MIB as i64);
+    assert_eq!(
+        sim.count("aclrtMapMem") + sim.count("aclrtMallocAlign32"),
+        0,
+        "nothing comes from the driver"
+    );
+    let refused = allocator.allocate_in(pool, 40 * MIB, 0, STREAM);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    allocator.deallocate(third).unwrap();
+    // The idle segment goes back to the source, which then has room for a larger one.
+    let larger = allocator.allocate_in(pool, 40 * MIB, 0, STREAM).unwrap();
+    for ptr in [first, second, larger] {
+        allocator.deallocate(ptr).unwrap();
+    }
+    allocator.check().unwrap();
+    allocator.empty_cache(None).unwrap();
+    assert!(source.out.lock().unwrap().is_empty());
+    assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, 0);
+    drop(allocator);
+}
+
+#[test]
+fn a_source_that_gives_nonsense_is_refused() {
+    let (_sim, allocator) = rig(1 << 30);
+    let odd = Arc::new(Elsewhere { most: 9, wrong: Some(4097), ..Elsewhere::default() });
+    let refused = allocator.allocate_in(over(&odd, &allocator), MIB, 0, STREAM);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert!(odd.out.lock().unwrap().is_empty(), "it was given back");
+    let twice = Arc::new(Elsewhere { most: 9, wrong: Some(1 << 44), ..Elsewhere::default() });
+    let pool = over(&twice, &allocator);
+    let kept = allocator.allocate_in(pool, 2 * MIB, 0, STREAM).unwrap();
+    let refused = allocator.allocate_in(pool, 30 * MIB, 0, STREAM);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    allocator.deallocate(kept).unwrap();
+    allocator.check().unwrap();
 }

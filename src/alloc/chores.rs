@@ -15,7 +15,7 @@ impl Device {
             core = caller.perform(core, step, &mut chore);
         }
         while chore.failure.is_none() {
-            let step = if wait {
+            let step = if wait && !chore.captured {
                 core.wait_for_newest().or_else(|| core.wait_for_device())
             } else {
                 core.query().filter(|_| !core::mem::replace(&mut chore.polled, true))

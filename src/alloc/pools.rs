@@ -1,9 +1,11 @@
 //! Pools of a user: memory that is exchanged only among itself.
 
+use std::sync::Arc;
+
 use super::DeviceAllocator;
 use super::DevicePtr;
 use super::routes::RouteFilter;
-use crate::core::pool::{PoolIndex, Rules};
+use crate::core::pool::{PoolIndex, PoolSource, Rules, Source};
 use crate::driver::{DeviceId, Stream};
 use crate::error::{Error, Result};
 use crate::stats::StatArray;
@@ -26,7 +28,7 @@ impl PoolId {
 }
 
 /// What can be chosen for a pool. Sizes in bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct PoolOptions {
     /// A name for people, and for putting pools to sleep; several pools may have the same.
@@ -37,6 +39,21 @@ pub struct PoolOptions {
     pub use_on_oom: bool,
     /// Above this it takes idle memory from elsewhere before it asks the device. Nothing fails because of it.
     pub soft_limit: Option<u64>,
+    /// Where its memory comes from, if not from the device's driver. Its segments neither grow nor move then, and
+    /// count towards no limit.
+    pub source: Option<Arc<dyn PoolSource>>,
+}
+
+impl core::fmt::Debug for PoolOptions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PoolOptions")
+            .field("tag", &self.tag)
+            .field("no_split", &self.no_split)
+            .field("use_on_oom", &self.use_on_oom)
+            .field("soft_limit", &self.soft_limit)
+            .field("source", &self.source.is_some())
+            .finish()
+    }
 }
 
 impl PoolOptions {
@@ -91,6 +108,7 @@ impl DeviceAllocator {
             no_split: options.no_split,
             use_on_oom: options.use_on_oom,
             soft_limit: options.soft_limit,
+            source: options.source.map(Source),
         };
         let mut core = state.core.lock();
         let index = core.pools.add(rules);

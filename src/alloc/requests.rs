@@ -379,6 +379,7 @@ impl Request {
             no_moves: false,
             no_space: false,
             retried: false,
+            captured: false,
             failure: None,
             ready: None,
         }

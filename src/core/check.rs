@@ -22,6 +22,7 @@ struct Sums {
     handles: u64,
     chunks: usize,
     classic: u64,
+    elsewhere: u64,
     out: Vec<u32>,
     /// Of each pool: bytes live, live or waiting, and mapped.
     pools: HashMap<PoolIndex, [i64; 3]>,
@@ -101,7 +102,10 @@ impl Core {
         sums.mapped[column] += segment.mapped as i64;
         sums.pools.entry(segment.class.pool()).or_default()[2] += segment.mapped as i64;
         if segment.class.is_classic() {
-            sums.classic += segment.len;
+            match self.is_sourced(segment.class) {
+                true => sums.elsewhere += segment.len,
+                false => sums.classic += segment.len,
+            }
         } else {
             let chunks = segment.chunks.iter().flatten().count();
             sums.chunks += chunks;
@@ -239,7 +243,7 @@ impl Core {
         }
         if self.busy == 0 {
             let chunks = (sums.chunks + self.cached.len()) as u64 * self.limits.granule;
-            if chunks != self.physical || sums.classic != self.classic {
+            if chunks != self.physical || (sums.classic, sums.elsewhere) != (self.classic, self.elsewhere) {
                 faults.push(format!("I3: {} physical bytes counted, {chunks} found", self.physical));
             }
         }

@@ -9,6 +9,7 @@ use super::plan::{Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Re
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
+use crate::error::Error;
 use crate::hook::Action;
 
 /// Lets the address map cover a new segment (base, bytes, class), and says whether it does.
@@ -71,7 +72,8 @@ impl Core {
                         self.streams[stream as usize].keep_open();
                     }
                     // While a graph is captured nobody may wait for the device: the request has to do without.
-                    if !error.is_captured() {
+                    request.captured = error.is_captured();
+                    if !request.captured {
                         request.failure = Some(error.into());
                     }
                 }
@@ -216,11 +218,17 @@ impl Core {
         request: &mut Request,
         class: Class,
         bytes: u64,
-        result: Result<u64, DriverError>,
+        result: Result<Option<u64>, DriverError>,
         cover: Cover<'_>,
     ) {
+        let sourced = self.is_sourced(class);
         let base = match result {
-            Ok(base) => base,
+            Ok(Some(base)) => base,
+            Ok(None) => {
+                request.device_full = true;
+                self.note_retry(request);
+                return;
+            }
             Err(error) => {
                 self.classic -= bytes;
                 if error.is_out_of_memory() && !request.device_full {
@@ -232,6 +240,18 @@ impl Core {
                 return;
             }
         };
+        if sourced {
+            let overlaps =
+                |segment: &Segment| base < segment.base + segment.len && segment.base < base + bytes;
+            if self.segments.iter().any(|(_, segment)| overlaps(segment)) {
+                request.failure = Some(Error::State {
+                    operation: "taking memory from a pool's source",
+                    reason: "it overlaps memory the allocator has already; the source must not give that twice",
+                });
+                return;
+            }
+            self.elsewhere += bytes;
+        }
         let covered = cover(base, bytes, class);
         let mut segment = Segment::new(base, bytes, class, covered);
         segment.mapped = bytes;
@@ -301,7 +321,8 @@ impl Core {
         for run in what.runs {
             self.commit_run(run.block, &gone);
         }
-        for (block, _) in what.classic.into_iter().chain(what.reservations) {
+        let classic = what.classic.iter().map(|returned| returned.block);
+        for block in classic.chain(what.reservations.iter().map(|&(block, _)| block)) {
             self.busy -= 1;
             if kept.contains(&block) {
                 match self.class_of(block).is_classic() {
@@ -322,7 +343,10 @@ impl Core {
         self.tally.segment.sub(small, 1);
         if segment.class.is_classic() {
             self.note(Action::Unmap, segment.base, segment.len, Stream(0));
-            self.classic -= segment.len;
+            match self.is_sourced(segment.class) {
+                true => self.elsewhere -= segment.len,
+                false => self.classic -= segment.len,
+            }
             self.count_reserved(segment.class, -(segment.len as i64));
             self.tally.device_free += 1;
             if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {

@@ -190,7 +190,8 @@ impl Core {
     }
 
     fn uses_reservations(&self, request: &Request) -> bool {
-        self.config.expandable_segments && self.reservable && !request.no_space
+        let driven = !self.is_sourced(request.class);
+        self.config.expandable_segments && self.reservable && !request.no_space && driven
     }
 
     /// A free block for the request: of its own stream, then a quiescent one; reserved segments
@@ -310,7 +311,7 @@ impl Core {
         };
         let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
-        let mut grow = left.min(hard).min(within.saturating_sub(self.held()) / granule);
+        let mut grow = left.min(hard).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
         let pressed = hard < left;
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
@@ -373,6 +374,11 @@ impl Core {
     fn classic_step(&mut self, request: &mut Request) -> Option<Step> {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
+        let source = self.pools.get(class.pool()).rules.source.clone();
+        if source.is_some() {
+            let step = Step::Classic(class, bytes, request.handle, source);
+            return (!request.device_full).then_some(step);
+        }
         let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
         if self.garbage(class, bytes) > 0 && !request.closed && self.can_close() {
             // Segments freed just now can be collected if their streams have passed; nobody waits.
@@ -393,7 +399,7 @@ impl Core {
         }
         if within && !request.device_full {
             self.classic += bytes;
-            return Some(Step::Classic(class, bytes));
+            return Some(Step::Classic(class, bytes, request.handle, None));
         }
         self.note_retry(request);
         None
@@ -426,6 +432,7 @@ impl Core {
         let reservations = self.uses_reservations(request);
         let back = match (request.refusal.is_some(), reservations) {
             (true, _) => GiveBack::default(),
+            _ if self.is_sourced(request.class) => self.idle_of_source(request.class.pool()),
             (false, true) => self.idle_classic(),
             (false, false) => self.idle_memory(request.len),
         };

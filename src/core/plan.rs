@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 
 use super::block::BlockId;
+use super::pool::Source;
 use super::segment::Class;
 use super::stream::StreamId;
 use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, PhysicalHandle, Stream};
@@ -50,6 +51,8 @@ pub(crate) struct Request {
     pub(crate) no_space: bool,
     /// Whether memory had to be given back or waited for.
     pub(crate) retried: bool,
+    /// A wait for the device was refused because a graph is being captured.
+    pub(crate) captured: bool,
     /// The error to end with, once everything is put back.
     pub(crate) failure: Option<crate::Error>,
     /// The block, once there is one.
@@ -142,8 +145,8 @@ pub(crate) enum Step {
     Join(StreamId, Stream, ToClose),
     /// Put chunks behind a range.
     Remap(Box<Remap>),
-    /// Take a classic segment.
-    Classic(Class, u64),
+    /// Take a classic segment, from the driver or from the source of its pool.
+    Classic(Class, u64, Stream, Option<Source>),
     /// Unmap runs and free their chunks, and free these handles and classic segments.
     GiveBack(GiveBack),
     /// Wait for one event.
@@ -152,6 +155,19 @@ pub(crate) enum Step {
     WaitDevice(Vec<(StreamId, u32)>),
     /// The request failed.
     Fail(crate::Error),
+}
+
+/// A classic segment to be given back.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    /// The busy block that is all of it.
+    pub(crate) block: BlockId,
+    /// Its address.
+    pub(crate) address: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// Where it came from, if not from the driver.
+    pub(crate) source: Option<Source>,
 }
 
 /// Memory to be given back to the device.
@@ -163,8 +179,8 @@ pub(crate) struct GiveBack {
     pub(crate) handles: Vec<Spare>,
     /// How many chunks `handles` held at first.
     pub(crate) freed_handles: usize,
-    /// Classic segments to free: the busy block and the address.
-    pub(crate) classic: Vec<(BlockId, u64)>,
+    /// Classic segments to free.
+    pub(crate) classic: Vec<Returned>,
     /// Reservations with nothing in them: the busy block and the address.
     pub(crate) reservations: Vec<(BlockId, u64)>,
 }
@@ -237,8 +253,8 @@ pub(crate) enum Outcome {
     Reserved(Class, Result<(u64, u64), DriverError>),
     /// For [`Step::Remap`].
     Remapped(Box<Remap>, Box<Remapped>),
-    /// For [`Step::Classic`]: address and bytes.
-    Classic(Class, u64, Result<u64, DriverError>),
+    /// For [`Step::Classic`]: address, unless a source has none, and bytes.
+    Classic(Class, u64, Result<Option<u64>, DriverError>),
     /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
     GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
     /// For [`Step::WaitEvent`].
@@ -277,9 +293,13 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             let remapped = remap_chunks(caller, &remap, calls);
             Outcome::Remapped(remap, Box::new(remapped))
         }
-        Step::Classic(class, bytes) => {
+        Step::Classic(class, bytes, _, None) => {
             calls.malloc += 1;
-            Outcome::Classic(class, bytes, driver.malloc(device, bytes, PageKind::Huge))
+            let answer = driver.malloc(device, bytes, PageKind::Huge);
+            Outcome::Classic(class, bytes, answer.map(Some))
+        }
+        Step::Classic(class, bytes, stream, Some(source)) => {
+            Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
         }
         Step::GiveBack(what) => give_back(caller, what, calls),
         Step::WaitEvent(stream, event, epoch) => {
@@ -475,11 +495,15 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
         driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
     });
     let mut kept = SmallVec::new();
-    for &(block, address) in &what.classic {
+    for returned in &what.classic {
+        if let Some(source) = &returned.source {
+            source.free(device, returned.address, returned.bytes);
+            continue;
+        }
         calls.free += 1;
-        if let Err(error) = driver.free(device, address) {
+        if let Err(error) = driver.free(device, returned.address) {
             failure.get_or_insert(error);
-            kept.push(block);
+            kept.push(returned.block);
         }
     }
     for &(block, address) in &what.reservations {

@@ -4,21 +4,66 @@
 //! pools are in different indexes and never meet. Chunks are not bound to a pool: an idle chunk of
 //! one serves the others, unless the pool is *fixed* because a captured graph has its addresses baked in.
 
+use core::fmt;
 use core::ops::{Index, IndexMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::Core;
 use super::block::{BlockId, List, NONE, State};
 use super::plan::Request;
 use super::segment::{Class, KINDS};
 use super::tally::Gauge;
+use super::{Core, UNIT};
+use crate::driver::{DeviceId, Stream};
 
 /// A pool's place among those of its device; used again once the pool is gone.
 pub(crate) type PoolIndex = u32;
 
 /// The pool of requests that name none.
 pub(crate) const DEFAULT: PoolIndex = 0;
+
+/// Where the memory of a pool comes from, if not from the driver. Called without any lock, by the thread that
+/// allocates or gives memory back; it must not allocate from the same pool.
+pub trait PoolSource: Send + Sync {
+    /// The address of `bytes` bytes of memory of the device, a multiple of 512, for use first on `stream`;
+    /// nothing when there is none. A panic counts as none.
+    fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64>;
+
+    /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses
+    /// it any more. A panic is passed over.
+    fn free(&self, device: DeviceId, address: u64, bytes: u64);
+}
+
+/// A [`PoolSource`] that cannot upset its caller.
+#[derive(Clone)]
+pub(crate) struct Source(pub(crate) Arc<dyn PoolSource>);
+
+impl Source {
+    /// See [`PoolSource::allocate`]. An address that no block can have counts as none.
+    pub(crate) fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
+        let asked = AssertUnwindSafe(|| self.0.allocate(device, bytes, stream));
+        let address = catch_unwind(asked).ok().flatten()?;
+        let fits = address != 0 && address.is_multiple_of(UNIT) && address.checked_add(bytes).is_some();
+        if !fits {
+            self.free(device, address, bytes);
+        }
+        fits.then_some(address)
+    }
+
+    /// See [`PoolSource::free`].
+    pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) {
+        // Nobody is left to be told.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.free(device, address, bytes)));
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
 
 /// What can be chosen for a pool.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +76,8 @@ pub(crate) struct Rules {
     pub(crate) use_on_oom: bool,
     /// Above this many bytes it takes idle memory from elsewhere before new memory.
     pub(crate) soft_limit: Option<u64>,
+    /// Where its memory comes from, if not from the driver; its segments are classic then.
+    pub(crate) source: Option<Source>,
 }
 
 /// One pool.
@@ -237,6 +284,11 @@ impl Core {
             }
         }
         None
+    }
+
+    /// Whether the segments of a class come from a source of its pool.
+    pub(crate) fn is_sourced(&self, class: Class) -> bool {
+        class.pool() != DEFAULT && self.pools.get(class.pool()).rules.source.is_some()
     }
 
     /// Whether a pool would hold more than its soft limit with so many bytes more.

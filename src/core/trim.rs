@@ -2,13 +2,22 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{GiveBack, Step};
+use super::plan::{GiveBack, Returned, Step};
+use super::pool::PoolIndex;
 use super::segment::Class;
 
 impl Core {
-    /// Classic segments that are wholly free and quiescent.
+    /// Classic segments from the driver that are wholly free and quiescent.
     pub(crate) fn idle_classic(&mut self) -> GiveBack {
-        let ids = self.free_classic();
+        let mut ids = self.free_classic();
+        ids.retain(|&id| !self.is_sourced(self.class_of(id)));
+        self.take_classic(ids)
+    }
+
+    /// Segments from the source of a pool that are wholly free and quiescent.
+    pub(crate) fn idle_of_source(&mut self, pool: PoolIndex) -> GiveBack {
+        let mut ids = self.free_classic();
+        ids.retain(|&id| self.class_of(id).pool() == pool);
         self.take_classic(ids)
     }
 
@@ -34,6 +43,10 @@ impl Core {
         excess = excess.saturating_sub(moved as u64 * granule);
         let mut ids = self.free_classic();
         ids.retain(|&id| {
+            // What came from elsewhere is not part of what is held of the device.
+            if self.is_sourced(self.class_of(id)) {
+                return keep == 0;
+            }
             let wanted = excess > 0;
             excess = excess.saturating_sub(self.blocks[id].len);
             wanted
@@ -69,7 +82,9 @@ impl Core {
         let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
         let idle = self.segments.iter().any(|(_, segment)| {
-            segment.class.is_classic_large() && self.blocks[segment.first].len == segment.len
+            segment.class.is_classic_large()
+                && self.blocks[segment.first].len == segment.len
+                && !self.is_sourced(segment.class)
         });
         if class.is_small() || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
     }
@@ -83,7 +98,8 @@ impl Core {
         }
         let mut ids = self.free_classic();
         ids.retain(|&id| {
-            let wanted = excess > 0 && self.class_of(id).is_classic_large();
+            let wanted =
+                excess > 0 && self.class_of(id).is_classic_large() && !self.is_sourced(self.class_of(id));
             if wanted {
                 excess = excess.saturating_sub(self.blocks[id].len);
             }
@@ -121,7 +137,9 @@ impl Core {
         let mut ids: Vec<BlockId> = self
             .segments
             .iter()
-            .filter(|(_, segment)| segment.class.is_classic())
+            .filter(|(_, segment)| {
+                segment.class.is_classic() && !self.pools.get(segment.class.pool()).is_fixed()
+            })
             .map(|(_, segment)| segment.first)
             .filter(|&id| {
                 let block = &self.blocks[id];
@@ -138,7 +156,9 @@ impl Core {
             self.withdraw(id);
             self.blocks[id].state = State::Busy;
             self.busy += 1;
-            back.classic.push((id, self.blocks[id].addr));
+            let (address, bytes) = (self.blocks[id].addr, self.blocks[id].len);
+            let source = self.pools.get(self.class_of(id).pool()).rules.source.clone();
+            back.classic.push(Returned { block: id, address, bytes, source });
         }
         back
     }
