@@ -1,6 +1,6 @@
 //! The devices a process sees: numbering, how often each is set, contexts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::codes;
 use crate::config::SimConfig;
@@ -28,6 +28,8 @@ pub(crate) struct Devices {
     /// Explicit contexts and their devices.
     contexts: HashMap<u64, u32>,
     next_context: u64,
+    /// Links between devices (driver's numbers): the first may use memory of the second.
+    pub(crate) peers: BTreeSet<(u32, u32)>,
     /// `aclInit` calls that were not undone.
     pub(crate) inits: u64,
     /// Whether `aclFinalize` was called since the last `aclInit`.
@@ -49,6 +51,7 @@ impl Devices {
             devices: (0..config.devices).map(|_| Device::default()).collect(),
             contexts: HashMap::new(),
             next_context: CONTEXTS + (1 << 32),
+            peers: BTreeSet::new(),
             inits: 0,
             finalized: false,
         }
@@ -106,6 +109,7 @@ impl Devices {
         }
         state.generation += 1;
         self.contexts.retain(|_, owner| *owner != device);
+        self.peers.retain(|link| link.0 != device && link.1 != device);
         Ok(Some(device))
     }
 

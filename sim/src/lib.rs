@@ -13,6 +13,7 @@
 //!
 //! The README of this package lists what is modelled and every control.
 
+mod allocators;
 mod call;
 mod calls;
 pub mod codes;
@@ -23,12 +24,16 @@ pub mod exec;
 mod hooks;
 mod made;
 mod memory;
+mod pools;
 mod refusal;
 mod settings;
 mod sim;
 mod threads;
 
-pub use calls::{BatchAttribute, BatchCopy, BatchRefusal, MemoryUsage, Pitched, Utilization};
+pub use allocators::{AllocatorEntry, AllocatorField};
+pub use calls::{
+    BatchAttribute, BatchCopy, BatchRefusal, MallocAttribute, MemoryUsage, Pitched, Utilization,
+};
 pub use config::{BackingMode, SimConfig, Soc};
 pub use control::{LogEntry, UnknownFunction};
 pub use exec::{
@@ -39,6 +44,7 @@ pub use hooks::{
     DeviceStateCallback, ExceptionCallback, ExceptionInfo, StreamStateCallback, TaskAbortCallback,
 };
 pub use memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+pub use pools::PoolProps;
 pub use sim::Sim;
 
 /// The example of the README, as a test.

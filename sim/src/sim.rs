@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::allocators::Allocators;
 use crate::call::Call;
 use crate::config::{SimConfig, Soc};
 use crate::control::{Control, LogEntry, UnknownFunction};
@@ -14,6 +15,7 @@ use crate::devices::Devices;
 use crate::exec::{ExecConfig, Executor, in_callback};
 use crate::hooks::Hooks;
 use crate::memory::{Backing, Memory};
+use crate::pools::Pools;
 use crate::refusal::{Answer, Refusal, refuse};
 use crate::settings::Settings;
 use crate::{codes, threads};
@@ -42,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) executor: Executor,
     pub(crate) settings: Mutex<Settings>,
     pub(crate) hooks: Hooks,
+    pub(crate) allocators: Mutex<Allocators>,
+    pub(crate) pools: Mutex<Pools>,
     /// Findings that are not the use checker's.
     pub(crate) findings: Mutex<Vec<String>>,
     /// Devices on which queued work touched memory that was not there, until a wait says so.
@@ -77,6 +81,8 @@ impl Sim {
             executor,
             settings: Mutex::default(),
             hooks: Hooks::default(),
+            allocators: Mutex::default(),
+            pools: Mutex::default(),
             findings: Mutex::new(Vec::new()),
             faulted: (0..config.devices).map(|_| AtomicBool::new(false)).collect(),
             notes,

@@ -159,6 +159,7 @@ impl Sim {
             Inner::executed(self.inner.executor.reset_device(device))?;
             self.inner.wait_all_unused().reset(device);
             self.inner.settings.lock().forget_device(device);
+            self.inner.pools.lock().forget_device(device);
             if let Some(fault) = self.inner.faulted.get(device as usize) {
                 fault.store(false, std::sync::atomic::Ordering::Relaxed);
             }

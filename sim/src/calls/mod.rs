@@ -2,6 +2,7 @@
 //! translate device numbers, tell the use checker what the host does, and leave the rest to the
 //! model.
 
+mod allocators;
 mod callbacks;
 mod captures;
 mod copies;
@@ -9,6 +10,8 @@ mod copies_many;
 mod device;
 mod heap;
 mod jobs;
+mod peers;
+mod pools;
 mod queries;
 mod settings;
 mod stream_more;
@@ -16,4 +19,5 @@ mod streams;
 mod vmm;
 
 pub use copies_many::{BatchAttribute, BatchCopy, BatchRefusal, Pitched};
+pub use heap::MallocAttribute;
 pub use queries::{MemoryUsage, Utilization};

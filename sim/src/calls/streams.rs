@@ -102,6 +102,7 @@ impl Sim {
             self.inner.hooks.stream_changed(stream, StreamState::Ending);
             Inner::executed(executor.destroy_stream(device, stream, force))?;
             self.inner.settings.lock().forget_stream(stream);
+            self.inner.allocators.lock().unregister(stream);
             Ok(())
         })
     }
@@ -138,6 +139,7 @@ impl Sim {
         self.call(call, format_args!("{stream:#x}, timeout={timeout}"), || {
             let device = self.current()?;
             Inner::executed(self.inner.executor.synchronize_stream(device, stream, timeout))?;
+            self.pools_after_wait();
             self.report_fault(device)
         })
     }
@@ -163,6 +165,7 @@ impl Sim {
         self.call(call, format_args!("timeout={timeout}"), || {
             let device = self.current()?;
             Inner::executed(self.inner.executor.synchronize_device(device, timeout))?;
+            self.pools_after_wait();
             self.report_fault(device)
         })
     }
@@ -257,7 +260,9 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
     pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
-        self.event(Call::SynchronizeEvent, event, |exec| exec.synchronize_event(event, WAIT_FOREVER))
+        self.event(Call::SynchronizeEvent, event, |exec| exec.synchronize_event(event, WAIT_FOREVER))?;
+        self.pools_after_wait();
+        Ok(())
     }
 
     /// `aclrtSynchronizeEventWithTimeout`, in milliseconds.
@@ -266,7 +271,9 @@ impl Sim {
     /// As [`synchronize_event`](Self::synchronize_event); 107000 for 0 and below -1, 507047 when the
     /// time is over.
     pub fn synchronize_event_with_timeout(&self, event: u64, timeout: i32) -> Result<(), i32> {
-        self.event(Call::SynchronizeEventWithTimeout, event, |exec| exec.synchronize_event(event, timeout))
+        self.event(Call::SynchronizeEventWithTimeout, event, |exec| exec.synchronize_event(event, timeout))?;
+        self.pools_after_wait();
+        Ok(())
     }
 
     /// `aclrtEventElapsedTime`, in milliseconds.

@@ -66,7 +66,7 @@ pub use event::{
     EVENT_SYNC, EVENT_TIME_LINE,
 };
 pub use finding::{Finding, HostOp, Party, TaskUse};
-pub use stream_calls::StreamInfo;
+pub use stream_calls::{Mark, StreamInfo};
 pub use task::{Access, Repeat, Task, Work};
 
 use clock::{Place, Snapshot};

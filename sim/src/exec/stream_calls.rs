@@ -1,8 +1,9 @@
 //! The executor's calls that ask streams for what they are, and that abort them.
 
+use super::clock::Snapshot;
 use super::event::refuse_if;
 use super::state::State;
-use super::{Executor, codes, refuse_in_work};
+use super::{Executor, WAIT_FOREVER, codes, refuse_in_work};
 
 /// What a stream was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,48 @@ pub struct StreamInfo {
     pub flags: u32,
 }
 
+/// A point of a stream: everything queued to it until then.
+#[derive(Clone, Debug)]
+pub struct Mark(Snapshot);
+
 impl Executor {
+    /// The point of a stream behind everything queued to it now.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`, `INVALID_HANDLE`.
+    pub fn mark(&self, device: u32, stream: u64) -> Result<Mark, i32> {
+        let state = self.shared.lock();
+        let slot = state.slot(device, stream)?;
+        Ok(Mark(state.stream(slot).snapshot(slot)))
+    }
+
+    /// Whether the host knows everything before the point to be done.
+    #[must_use]
+    pub fn knows_mark(&self, mark: &Mark) -> bool {
+        self.shared.lock().host.knows(mark.0.place)
+    }
+
+    /// Whether everything before the point is done; if so the host knows it.
+    #[must_use]
+    pub fn query_mark(&self, mark: &Mark) -> bool {
+        let mut state = self.shared.lock();
+        let done = state.is_done(mark.0.place);
+        if done {
+            state.learn(&mark.0);
+        }
+        done
+    }
+
+    /// The host waits for a point. Inside the closure of a task it does not, and learns nothing.
+    pub fn wait_mark(&self, mark: &Mark) {
+        let mut state = self.shared.lock();
+        if !state.host.knows(mark.0.place)
+            && self.wait_for(&mut state, mark.0.place, WAIT_FOREVER) == Ok(true)
+        {
+            state.learn(&mark.0);
+        }
+    }
+
     /// How many streams can still be created on a device, and how many events recorded.
     ///
     /// # Errors

@@ -11,6 +11,15 @@ const SMALL_LIMIT: u64 = 1 << 20;
 impl Memory {
     /// `aclrtMalloc` (`padded`) and `aclrtMallocAlign32`: an address.
     pub(crate) fn malloc(&mut self, device: u32, size: u64, kind: u32, padded: bool) -> Answer<u64> {
+        self.malloc_for(Origin::Malloc, device, size, kind, padded)
+    }
+
+    /// Memory for a pool, which `aclrtFree` does not take.
+    pub(crate) fn malloc_pooled(&mut self, device: u32, size: u64) -> Answer<u64> {
+        self.malloc_for(Origin::Pool, device, size, policy::HUGE_ONLY, false)
+    }
+
+    fn malloc_for(&mut self, origin: Origin, device: u32, size: u64, kind: u32, padded: bool) -> Answer<u64> {
         super::check_block_size(size)?;
         let kind = kind & 0xff;
         let giant = matches!(kind, policy::HUGE1G_ONLY | policy::HUGE1G_ONLY_P2P);
@@ -27,15 +36,15 @@ impl Memory {
             _ => HUGE,
         };
         let may_fall_back = page == HUGE && !matches!(kind, policy::HUGE_ONLY | policy::HUGE_ONLY_P2P);
-        match self.place_block(device, size, page) {
+        match self.place_block(origin, device, size, page) {
             Err(refusal) if may_fall_back && refusal.code == codes::RT_MEMORY_ALLOCATION => {
-                self.place_block(device, size, SMALL)
+                self.place_block(origin, device, size, SMALL)
             }
             answer => answer,
         }
     }
 
-    fn place_block(&mut self, device: u32, size: u64, page: u64) -> Answer<u64> {
+    fn place_block(&mut self, origin: Origin, device: u32, size: u64, page: u64) -> Answer<u64> {
         let pool = device as usize;
         let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "no memory for the block");
         let os_page = super::backing::os_page();
@@ -65,13 +74,8 @@ impl Memory {
         }
         match placed {
             Ok(start) => {
-                let mapping = Mapping {
-                    len: charged,
-                    chunk: handle,
-                    origin: Origin::Malloc,
-                    grants: Vec::new(),
-                    made: Made::now(),
-                };
+                let mapping =
+                    Mapping { len: charged, chunk: handle, origin, grants: Vec::new(), made: Made::now() };
                 self.mappings.insert(start, mapping);
             }
             Err(_) => self.collect(handle),
@@ -89,6 +93,13 @@ impl Memory {
             codes::RT_PARAM_INVALID,
             "the address is not the start of a live block of aclrtMalloc",
         ))
+    }
+
+    /// Gives memory of a pool back.
+    pub(crate) fn free_pooled(&mut self, start: u64) {
+        if self.mappings.get(&start).is_some_and(|mapping| mapping.origin == Origin::Pool) {
+            self.remove_mapping(start);
+        }
     }
 
     /// `aclrtFree` of a block of `aclrtMalloc`.

@@ -78,7 +78,9 @@ impl Drop for HostMemory {
 impl Memory {
     /// `aclrtMallocHost`: an address of this process.
     pub(crate) fn malloc_host(&mut self, size: u64) -> Answer<u64> {
-        super::check_block_size(size)?;
+        if size == 0 {
+            return refuse(codes::INVALID_PARAM, "size 0");
+        }
         let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "no host memory can be pinned");
         let rounded = size.checked_next_multiple_of(32).ok_or(full)?;
         let pool = self.host_pool();

@@ -184,6 +184,10 @@ enum Origin {
     Handle,
     /// `aclrtMalloc`.
     Malloc,
+    /// A pool of `aclrtMemPoolCreate`.
+    Pool,
+    /// `aclrtIpcMemImportByKey`.
+    Import,
 }
 
 /// One range of addresses with memory behind it.
@@ -463,7 +467,7 @@ impl Memory {
         }
         if let Some(chunk) = self.chunks.get_mut(&mapping.chunk) {
             chunk.maps -= 1;
-            if mapping.origin == Origin::Malloc {
+            if mapping.origin != Origin::Handle {
                 let unit = chunk.page.max(backing::os_page());
                 self.heap.give(start, mapping.len.next_multiple_of(unit));
             }
