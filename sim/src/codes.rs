@@ -31,6 +31,8 @@ pub const RT_CAPTURE_MODE_BLOCK_ASYNC: i32 = 107_041;
 pub const RT_FEATURE_NOT_SUPPORT: i32 = 207_000;
 /// Out of device memory, out of address space, or a size that is too large.
 pub const RT_MEMORY_ALLOCATION: i32 = 207_001;
+/// This process may not do that.
+pub const RT_NO_PERMISSION: i32 = 207_006;
 /// The runtime is in a state that it cannot be in; here also the answer to calls that would never
 /// return.
 pub const RT_INTERNAL_ERROR: i32 = 507_000;
@@ -99,7 +101,7 @@ const NAMES: &[(i32, &str)] = &[
     (207_002, "ACL_ERROR_RT_MEMORY_FREE"),
     (207_004, "ACL_ERROR_RT_NO_DEVICE"),
     (207_005, "ACL_ERROR_RT_RESOURCE_ALLOC_FAIL"),
-    (207_006, "ACL_ERROR_RT_NO_PERMISSION"),
+    (RT_NO_PERMISSION, "ACL_ERROR_RT_NO_PERMISSION"),
     (207_007, "ACL_ERROR_RT_NO_EVENT_RESOURCE"),
     (207_008, "ACL_ERROR_RT_NO_STREAM_RESOURCE"),
     (207_012, "ACL_ERROR_RT_OVER_LIMIT"),

@@ -31,6 +31,8 @@ mod sim;
 mod threads;
 
 pub use allocators::{AllocatorEntry, AllocatorField};
+#[cfg(target_os = "linux")]
+pub use calls::Share;
 pub use calls::{
     BatchAttribute, BatchCopy, BatchRefusal, MallocAttribute, MemoryUsage, Pitched, Utilization,
 };

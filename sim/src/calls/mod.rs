@@ -14,6 +14,8 @@ mod peers;
 mod pools;
 mod queries;
 mod settings;
+#[cfg(target_os = "linux")]
+mod share;
 mod stream_more;
 mod streams;
 mod vmm;
@@ -21,3 +23,5 @@ mod vmm;
 pub use copies_many::{BatchAttribute, BatchCopy, BatchRefusal, Pitched};
 pub use heap::MallocAttribute;
 pub use queries::{MemoryUsage, Utilization};
+#[cfg(target_os = "linux")]
+pub use share::Share;

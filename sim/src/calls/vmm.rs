@@ -1,9 +1,10 @@
 //! The virtual-memory calls.
 
 use crate::call::Call;
-use crate::codes::location;
+use crate::codes::{self, location};
 use crate::exec::HostOp;
 use crate::memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+use crate::refusal::refuse;
 use crate::sim::Sim;
 
 impl Sim {
@@ -179,6 +180,69 @@ impl Sim {
             let mut found = self.inner.memory.lock().pointer_attributes(address)?;
             found.location = self.for_user(found.location);
             Ok(found)
+        })
+    }
+
+    /// `aclrtReserveMemAddressNoUCMemory`: the parts have no memory that is not cached.
+    ///
+    /// # Errors
+    /// The ACL code: 100000 for size 0 and unknown flags, else 207000.
+    pub fn reserve_no_uc_into(
+        &self,
+        start: &mut u64,
+        size: u64,
+        alignment: u64,
+        expect: u64,
+        flags: u64,
+    ) -> Result<(), i32> {
+        let arguments =
+            format_args!("{start:#x}, size={size}, alignment={alignment}, expect={expect:#x}, flags={flags}");
+        self.call(Call::ReserveMemAddressNoUcMemory, arguments, || {
+            if size == 0 || flags > 1 {
+                return refuse(codes::INVALID_PARAM, "size must not be 0, flags must be 0 or 1");
+            }
+            refuse(codes::RT_FEATURE_NOT_SUPPORT, "only on a super-pod")
+        })
+    }
+
+    /// `aclrtMemMapNoAccess`: the driver that is played lacks what it needs.
+    ///
+    /// # Errors
+    /// The ACL code: 100000 as [`map`](Self::map), else 207000.
+    pub fn map_no_access(
+        &self,
+        start: u64,
+        size: u64,
+        offset: u64,
+        handle: u64,
+        flags: u64,
+    ) -> Result<(), i32> {
+        let arguments = format_args!("{start:#x}, size={size}, offset={offset}, handle={handle:#x}");
+        self.call(Call::MemMapNoAccess, arguments, || {
+            if start == 0 || handle == 0 || size == 0 || flags != 0 {
+                return refuse(codes::INVALID_PARAM, "null address or handle, size 0, or flags");
+            }
+            refuse(codes::RT_FEATURE_NOT_SUPPORT, "the driver cannot map without access")
+        })
+    }
+
+    /// `aclrtMemMapSelectedLink`: the parts have one kind of link.
+    ///
+    /// # Errors
+    /// The ACL code: 207000.
+    pub fn map_selected_link(&self) -> Result<(), i32> {
+        self.call(Call::MemMapSelectedLink, format_args!(""), || {
+            refuse(codes::RT_FEATURE_NOT_SUPPORT, "only on a super-pod")
+        })
+    }
+
+    /// `aclrtMemMapSetLink`: the parts have one kind of link.
+    ///
+    /// # Errors
+    /// The ACL code: 207000.
+    pub fn map_set_link(&self) -> Result<(), i32> {
+        self.call(Call::MemMapSetLink, format_args!(""), || {
+            refuse(codes::RT_FEATURE_NOT_SUPPORT, "only on a super-pod")
         })
     }
 

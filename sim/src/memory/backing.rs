@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 #[cfg(target_os = "linux")]
 use super::shared::SharedFile;
 use super::sparse::Sparse;
+use crate::codes;
 use crate::config::{BackingMode, SimConfig};
-use crate::refusal::Answer;
+use crate::refusal::{Answer, Refusal};
 
 /// Start of the part of the window that reservations get on a device machine.
 const WINDOW: u64 = 0x12c0_0000_0000;
@@ -142,6 +143,30 @@ impl Backing {
                 Ok(())
             }
         }
+    }
+
+    /// Copies the bytes of a chunk into a file that other processes can open.
+    #[cfg(target_os = "linux")]
+    pub(super) fn copy_out(&self, place: &Place, pool: usize, size: u64, file: &SharedFile) -> Answer<()> {
+        const STEP: u64 = 64 << 10;
+        let failed = |()| Refusal::new(codes::HOST_LIMIT, "this machine could not copy memory to be shared");
+        let mut buffer = vec![0; STEP as usize];
+        for offset in (0..size).step_by(STEP as usize) {
+            let part = &mut buffer[..(size - offset).min(STEP) as usize];
+            match (self, place) {
+                (Self::Mapped(mapped), &Place::File(start)) => {
+                    mapped.read(pool, start + offset, part).map_err(failed)?;
+                }
+                (_, Place::Table(table)) => table.lock().read(offset, part),
+                (_, Place::Shared(other)) => other.read(offset, part).map_err(failed)?,
+                (_, Place::File(_)) => return Err(failed(())),
+            }
+            // What is zero already takes no memory this way.
+            if part.iter().any(|&byte| byte != 0) {
+                file.write(offset, part).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes a mapped range inaccessible.

@@ -90,6 +90,11 @@ impl Mapped {
         self.map_file(start, size, &self.files[pool].fd, offset)
     }
 
+    /// Copies bytes of the pool's file out.
+    pub(super) fn read(&self, pool: usize, offset: u64, out: &mut [u8]) -> Result<(), ()> {
+        super::shared::read_all(&self.files[pool].fd, offset, out)
+    }
+
     /// Lays a range of a file over addresses of a window.
     pub(super) fn map_file(&self, start: u64, size: u64, fd: &OwnedFd, offset: u64) -> Answer<()> {
         let size = size.next_multiple_of(super::backing::os_page());

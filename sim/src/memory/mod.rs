@@ -26,6 +26,8 @@ mod host;
 #[cfg(target_os = "linux")]
 mod mapped;
 #[cfg(target_os = "linux")]
+mod share;
+#[cfg(target_os = "linux")]
 mod shared;
 mod space;
 mod sparse;
@@ -35,6 +37,8 @@ mod vmm;
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use backing::Backing;
+#[cfg(target_os = "linux")]
+pub(crate) use shared::{MOST_PIDS, ShareId};
 pub(crate) use transfer::Span;
 
 use crate::codes::{self, attr, location};
@@ -156,6 +160,9 @@ struct Chunk {
     /// Its device was reset: the memory is gone, the handle is not.
     lost: bool,
     place: Place,
+    /// Its name for other processes, if it is shared.
+    #[cfg(target_os = "linux")]
+    share: Option<ShareId>,
     /// The call that made it.
     made: Made,
 }
@@ -220,6 +227,15 @@ pub(crate) struct Memory {
     mappings: BTreeMap<u64, Mapping>,
     chunks: HashMap<u64, Chunk>,
     next_chunk: u64,
+    /// Handles of chunks this process exported.
+    #[cfg(target_os = "linux")]
+    exports: HashMap<ShareId, u64>,
+    /// Handles of chunks it imported.
+    #[cfg(target_os = "linux")]
+    imports: HashMap<ShareId, u64>,
+    /// Addresses of blocks it imported.
+    #[cfg(target_os = "linux")]
+    imported_blocks: HashMap<ShareId, u64>,
     /// Ranges a copy engine holds: they cannot be unmapped.
     held: Vec<(u64, u64)>,
     /// Ranges that bytes are being moved from or to.
@@ -265,6 +281,12 @@ impl Memory {
             mappings: BTreeMap::new(),
             chunks: HashMap::new(),
             next_chunk: 0xaaaa_0000_0000,
+            #[cfg(target_os = "linux")]
+            exports: HashMap::new(),
+            #[cfg(target_os = "linux")]
+            imports: HashMap::new(),
+            #[cfg(target_os = "linux")]
+            imported_blocks: HashMap::new(),
             held: Vec::new(),
             uses: transfer::Uses::default(),
             gone: gone::Gone::default(),
@@ -425,6 +447,8 @@ impl Memory {
             maps: 0,
             lost: false,
             place,
+            #[cfg(target_os = "linux")]
+            share: None,
             made: Made::now(),
         };
         self.chunks.insert(handle, chunk);
@@ -438,6 +462,8 @@ impl Memory {
             return;
         }
         if let Some(mut chunk) = self.chunks.remove(&handle) {
+            #[cfg(target_os = "linux")]
+            self.forget_share(chunk.share);
             self.pools[chunk.pool].used -= chunk.charged;
             if !chunk.lost {
                 self.backing.discard(&mut chunk.place, chunk.pool, chunk.size);

@@ -209,16 +209,7 @@ impl SharedFile {
 
     /// Copies bytes out.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), ()> {
-        let mut done = 0;
-        while done < out.len() {
-            match pread(&self.fd, &mut out[done..], offset + done as u64) {
-                Ok(0) => return Err(()),
-                Ok(count) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(()),
-            }
-        }
-        Ok(())
+        read_all(&self.fd, offset, out)
     }
 
     /// Overwrites bytes.
@@ -247,6 +238,20 @@ impl SharedFile {
         }
         Ok(())
     }
+}
+
+/// Copies bytes of a file out; all of them or an error.
+pub(super) fn read_all(fd: &OwnedFd, offset: u64, out: &mut [u8]) -> Result<(), ()> {
+    let mut done = 0;
+    while done < out.len() {
+        match pread(fd, &mut out[done..], offset + done as u64) {
+            Ok(0) => return Err(()),
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,246 @@
+//! Memory shared by two real processes: this test and another run of its own program.
+#![cfg(target_os = "linux")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use ascend_sim::{BackingMode, PhysicalProp, Share, Sim, SimConfig, codes};
+
+const HUGE: u64 = 2 << 20;
+/// Set for the other process: how it keeps bytes.
+const ROLE: &str = "ASCEND_SIM_TEST_SHARE";
+
+fn machine(backing: BackingMode) -> Sim {
+    let sim = Sim::new(SimConfig { backing, devices: 2, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    sim
+}
+
+fn backings() -> [(BackingMode, &'static str); 2] {
+    [(BackingMode::Mapped, "mapped"), (BackingMode::MetadataOnly, "tables")]
+}
+
+/// A chunk with bytes in it, mapped.
+fn chunk(sim: &Sim, size: u64, value: u8) -> (u64, u64) {
+    let range = sim.reserve(size).unwrap();
+    let handle = sim.malloc_physical(size, &PhysicalProp::device(0), 0).unwrap();
+    sim.map(range, size, 0, handle, 0).unwrap();
+    sim.fill_bytes(range, size, value).unwrap();
+    (range, handle)
+}
+
+/// The other process; it answers one line to each line it is told.
+struct Other {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str) -> Self {
+        let program = std::env::current_exe().unwrap();
+        let mut child = Command::new(program)
+            .args(["--exact", "the_other_process", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, to, from }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.to, "{line}").unwrap();
+        self.to.flush().unwrap();
+        loop {
+            let mut answer = String::new();
+            assert!(self.from.read_line(&mut answer).unwrap() > 0, "the other process ended");
+            // The test harness prints lines of its own.
+            if let Some(at) = answer.find("answer ") {
+                return answer[at + 7..].trim().to_owned();
+            }
+        }
+    }
+
+    fn number(&mut self, line: &str) -> u64 {
+        self.ask(line).parse().unwrap()
+    }
+
+    fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the other process does; run by the tests below only.
+#[test]
+#[ignore = "the part of another process, started by the other tests"]
+fn the_other_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (backing, _) = backings().into_iter().find(|(_, name)| *name == role).unwrap();
+    let sim = machine(backing);
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<u64>().unwrap();
+        let answer = match words[0] {
+            "import" => sim.import_handle(number(1), 1),
+            "map" => sim
+                .reserve(number(2))
+                .and_then(|start| sim.map(start, number(2), 0, number(1), 0).map(|()| start)),
+            "unmap" => sim.unmap(number(1)).map(|()| 0),
+            "free" => sim.free_physical(number(1)).map(|()| 0),
+            "read" => {
+                let mut byte = [0];
+                sim.read_bytes(number(1), &mut byte).map(|()| u64::from(byte[0]))
+            }
+            "write" => sim.fill_bytes(number(1), 1, number(2) as u8).map(|()| 0),
+            "used" => Ok(sim.physical_bytes(0) + sim.physical_bytes(1)),
+            "open" => sim.ipc_import(words[1], 0),
+            "close" => sim.ipc_close(words[1]).map(|()| 0),
+            "export" => {
+                let (_, handle) = chunk(&sim, number(1), number(2) as u8);
+                sim.export_handle(handle, 0, 1)
+            }
+            _ => panic!("what is {line}?"),
+        };
+        println!("answer {}", answer.map_or_else(|code| code.to_string(), |value| value.to_string()));
+    }
+}
+
+#[test]
+fn a_chunk_is_one_memory_in_two_processes() {
+    for (backing, role) in backings() {
+        let sim = machine(backing);
+        let (range, handle) = chunk(&sim, 3 * HUGE, 7);
+        let alias = sim.reserve(3 * HUGE).unwrap();
+        sim.map(alias, 3 * HUGE, 0, handle, 0).unwrap();
+        let shared = sim.export_handle(handle, 0, 0).unwrap();
+        assert_eq!(sim.export_handle(handle, 0, 0), Ok(shared));
+        let mut byte = [0];
+        sim.read_bytes(range + 3 * HUGE - 1, &mut byte).unwrap();
+        assert_eq!(byte, [7], "exporting keeps the bytes");
+        sim.fill_bytes(range, 1, 8).unwrap();
+        sim.read_bytes(alias, &mut byte).unwrap();
+        assert_eq!(byte, [8], "aliases stay aliases");
+
+        let mut other = Other::start(role);
+        assert_eq!(other.ask(&format!("import {shared}")), codes::RT_NO_PERMISSION.to_string());
+        sim.set_share_pids(shared, &[other.id()]).unwrap();
+        let theirs = other.number(&format!("import {shared}"));
+        assert_eq!(other.number(&format!("import {shared}")), theirs, "imports count on one object");
+        let at = other.number(&format!("map {theirs} {}", 3 * HUGE));
+        assert_eq!((other.number(&format!("read {at}")), other.number("used")), (8, 0));
+        other.number(&format!("write {} 99", at + HUGE));
+        sim.read_bytes(range + HUGE, &mut byte).unwrap();
+        assert_eq!(byte, [99]);
+        // The exporter gives everything up; the importer still has the memory.
+        for start in [range, alias] {
+            sim.unmap(start).unwrap();
+        }
+        sim.free_physical(handle).unwrap();
+        assert_eq!(sim.physical_bytes(0), 0);
+        assert_eq!(other.number(&format!("read {}", at + HUGE)), 99);
+        for (line, code) in [("free", 0), ("free", 0), ("free", codes::RT_PARAM_INVALID)] {
+            assert_eq!(other.ask(&format!("{line} {theirs}")), code.to_string());
+        }
+        assert_eq!(other.number(&format!("read {at}")), 8, "its mapping keeps it");
+        assert_eq!(other.ask(&format!("unmap {at}")), "0");
+        assert_eq!(other.ask(&format!("import {shared}")), codes::RT_DRV_INTERNAL_ERROR.to_string());
+    }
+}
+
+#[test]
+fn what_is_imported_outlives_an_exporter_that_is_killed() {
+    for (backing, role) in backings() {
+        let sim = machine(backing);
+        let mut other = Other::start(role);
+        let (one, two) = (other.number("export 2097152 41"), other.number("export 2097152 42"));
+        let handle = sim.import_handle(one, 0).unwrap();
+        other.kill();
+        assert_eq!(sim.import_handle(two, 0), Err(codes::RT_DRV_INTERNAL_ERROR));
+        let range = sim.reserve(HUGE).unwrap();
+        sim.map(range, HUGE, 0, handle, 0).unwrap();
+        let mut byte = [0];
+        sim.read_bytes(range + HUGE - 1, &mut byte).unwrap();
+        assert_eq!(byte, [41]);
+        sim.unmap(range).unwrap();
+        sim.free_physical(handle).unwrap();
+    }
+}
+
+#[test]
+fn a_block_is_imported_by_its_key() {
+    for (backing, role) in backings() {
+        let sim = machine(backing);
+        let block = sim.malloc(5 << 20, 0).unwrap();
+        sim.fill_bytes(block, 5 << 20, 3).unwrap();
+        let key = sim.ipc_export_key(block, 5 << 20, 65, 0).unwrap();
+        assert_eq!(key.len(), 64);
+        assert_eq!(sim.ipc_export_key(block, 100, 65, 0), Ok(key.clone()));
+        assert_eq!(sim.ipc_import(&key, 0), Err(codes::RT_DRV_INTERNAL_ERROR), "not in its own process");
+        let mut other = Other::start(role);
+        assert_eq!(other.ask(&format!("open {key}")), codes::RT_NO_PERMISSION.to_string());
+        sim.ipc_set_import_pids(&key, &[1, other.id()]).unwrap();
+        let at = other.number(&format!("open {key}"));
+        assert_eq!(other.number(&format!("open {key}")), at);
+        assert_eq!(other.number(&format!("read {}", at + (5 << 20) - 1)), 3);
+        assert_eq!(other.ask(&format!("close {key}")), "0");
+        assert_eq!(other.ask(&format!("close {key}")), codes::RT_PARAM_INVALID.to_string());
+        assert_eq!(other.ask(&format!("read {at}")), codes::RT_PARAM_INVALID.to_string());
+        sim.ipc_close(&key).unwrap();
+        assert_eq!(sim.ipc_close(&key), Err(codes::RT_PARAM_INVALID));
+        sim.free(block).unwrap();
+        assert_eq!(sim.physical_bytes(0), 0);
+    }
+}
+
+#[test]
+fn arguments_of_sharing_are_checked_in_order() {
+    let sim = machine(BackingMode::MetadataOnly);
+    let (range, handle) = chunk(&sim, HUGE, 0);
+    assert_eq!(sim.export_handle(0, 0, 9), Err(codes::INVALID_PARAM));
+    assert_eq!(sim.export_handle(handle, 2, 9), Err(codes::INVALID_PARAM));
+    assert_eq!(sim.export_handle(handle, 0, 2), Err(codes::RT_PARAM_INVALID));
+    assert_eq!(sim.export_handle(0x1234, 0, 0), Err(codes::RT_PARAM_INVALID));
+    let shared = sim.export_handle(handle, 0, 1).unwrap();
+    assert_eq!(sim.import_handle(shared, 9), Err(codes::RT_INVALID_DEVICEID));
+    assert_eq!(sim.import_handle(shared, 0), Err(codes::RT_DRV_INTERNAL_ERROR));
+    assert_eq!(sim.import_handle(0x55, 0), Err(codes::RT_DRV_INTERNAL_ERROR));
+    assert_eq!(sim.set_share_pids(shared, &[]), Err(codes::INVALID_PARAM));
+    assert_eq!(sim.set_share_pids(shared, &vec![1; 65_536]), Err(codes::RT_PARAM_INVALID));
+    assert_eq!(sim.set_share_pids(shared, &vec![1; 65_535]), Ok(()));
+    assert_eq!(sim.set_share_pids(shared + 1, &[1]), Err(codes::RT_PARAM_INVALID));
+    let none: Share = [0; 128];
+    assert_eq!(sim.export_handle_v2(handle, 0, 3).err(), Some(codes::RT_PARAM_INVALID));
+    assert_eq!(sim.export_handle_v2(handle, 0, 2).err(), Some(codes::RT_FEATURE_NOT_SUPPORT));
+    assert_eq!(sim.export_handle_v2(handle, 0, 1).map(|share| share[..8] == shared.to_ne_bytes()), Ok(true));
+    assert_eq!(sim.import_handle_v2(&none, 1, 1), Err(codes::INVALID_PARAM));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(sim.import_handle_v2(&none, 1, 0), Err(codes::RT_CONTEXT_NULL));
+            assert_eq!(sim.export_handle_v2(handle, 0, 2).err(), Some(codes::RT_CONTEXT_NULL));
+        });
+    });
+    let block = sim.malloc(HUGE, 0).unwrap();
+    assert_eq!(sim.ipc_export_key(0, 1, 65, 0).err(), Some(codes::INVALID_PARAM));
+    for (start, size, len, flags) in
+        [(block, 0, 65, 0), (block, 1, 64, 0), (block, 1, 65, 2), (block + 4096, 1, 65, 0), (range, 1, 65, 0)]
+    {
+        assert_eq!(sim.ipc_export_key(start, size, len, flags).err(), Some(codes::RT_PARAM_INVALID));
+    }
+    assert_eq!(sim.ipc_import("what", 0), Err(codes::RT_PARAM_INVALID));
+    assert_eq!(sim.ipc_import("what", 2), Err(codes::RT_PARAM_INVALID));
+}
