@@ -82,6 +82,11 @@ impl Entry {
         })
     }
 
+    /// A call whose answer is not a code.
+    pub(crate) fn asks<T>(self, ask: impl FnOnce(&Sim) -> Result<T, i32>) -> Result<T, i32> {
+        self.run(ask)
+    }
+
     /// A call that answers a text of static storage; null on failure.
     pub(crate) fn text(self, ask: impl FnOnce(&Sim) -> Result<*const c_char, i32>) -> *const c_char {
         self.run(ask).unwrap_or(ptr::null())

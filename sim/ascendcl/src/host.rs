@@ -1,8 +1,9 @@
 //! Pinned and registered host memory.
 
 use crate::entry::entry;
+use crate::memory::attributes;
 use crate::surface::CANN_8_5;
-use crate::types::{AclError, Handle, address, pointer};
+use crate::types::{AclError, Handle, MallocConfig, address, pointer};
 
 /// Allocates pinned memory.
 ///
@@ -12,6 +13,26 @@ use crate::types::{AclError, Handle, address, pointer};
 pub unsafe extern "C" fn aclrtMallocHost(out: *mut Handle, size: usize) -> AclError {
     // SAFETY: the caller's promise.
     unsafe { entry("aclrtMallocHost").gives(out, |sim| sim.malloc_host(size as u64).map(pointer)) }
+}
+
+/// Allocates pinned memory with attributes.
+///
+/// # Safety
+/// `out` is null or valid for a write; `config` is null or valid for a read, and so is its list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtMallocHostWithCfg(
+    out: *mut Handle,
+    size: u64,
+    config: *const MallocConfig,
+) -> AclError {
+    let entry = entry("aclrtMallocHostWithCfg");
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.gives(out, |sim| {
+            let attributes = attributes(entry, sim, config)?;
+            sim.malloc_host_with_config(size, &attributes).map(pointer)
+        })
+    }
 }
 
 /// Frees pinned memory. Waits for nothing.

@@ -26,6 +26,8 @@
 // The names are those of the vendor's interface.
 #![allow(non_snake_case)]
 
+mod allocators;
+mod batches;
 mod callbacks;
 mod capture;
 mod controls;
@@ -41,6 +43,8 @@ mod machine;
 mod memory;
 mod messages;
 mod options;
+mod peers;
+mod pools;
 mod queries;
 mod report;
 mod settings;

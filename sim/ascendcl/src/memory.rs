@@ -1,10 +1,10 @@
 //! `aclrtMalloc` and its kin, and questions about pointers.
 
-use ascend_sim::codes;
+use ascend_sim::{MallocAttribute, Sim, codes};
 
-use crate::entry::entry;
+use crate::entry::{Entry, entry};
 use crate::surface::{CANN_8_5, CANN_9_0};
-use crate::types::{AclError, Handle, PtrAttributes, address, pointer};
+use crate::types::{AclError, Handle, MallocConfig, PtrAttributes, address, pointer};
 
 /// Allocates device memory; the part's pad is added.
 ///
@@ -26,6 +26,83 @@ pub unsafe extern "C" fn aclrtMallocAlign32(out: *mut Handle, size: usize, polic
     unsafe {
         entry("aclrtMallocAlign32").gives(out, |sim| sim.malloc_align32(size as u64, policy).map(pointer))
     }
+}
+
+/// Allocates device memory that the processor caches.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtMallocCached(out: *mut Handle, size: usize, policy: u32) -> AclError {
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry("aclrtMallocCached").gives(out, |sim| sim.malloc_cached(size as u64, policy).map(pointer))
+    }
+}
+
+/// Allocates device memory with attributes.
+///
+/// # Safety
+/// `out` is null or valid for a write; `config` is null or valid for a read, and so is its list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtMallocWithCfg(
+    out: *mut Handle,
+    size: usize,
+    policy: u32,
+    config: *const MallocConfig,
+) -> AclError {
+    let entry = entry("aclrtMallocWithCfg");
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.gives(out, |sim| {
+            let attributes = attributes(entry, sim, config)?;
+            sim.malloc_with_config(size as u64, policy, &attributes).map(pointer)
+        })
+    }
+}
+
+/// Allocates device memory for the task scheduler.
+///
+/// # Safety
+/// As [`aclrtMallocWithCfg`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtMallocForTaskScheduler(
+    out: *mut Handle,
+    size: usize,
+    policy: u32,
+    config: *const MallocConfig,
+) -> AclError {
+    let entry = entry("aclrtMallocForTaskScheduler");
+    // SAFETY: the caller's promise.
+    unsafe {
+        entry.gives(out, |sim| {
+            let attributes = attributes(entry, sim, config)?;
+            sim.malloc_for_task_scheduler(size as u64, policy, &attributes).map(pointer)
+        })
+    }
+}
+
+/// Allocates managed memory, which the parts played do not have.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtMemAllocManaged(out: *mut Handle, size: u64, flags: u32) -> AclError {
+    let entry = entry("aclrtMemAllocManaged").since(CANN_9_0);
+    // SAFETY: the caller's promise.
+    unsafe { entry.gives(out, |sim| sim.managed_alloc(size, u64::from(flags)).map(pointer)) }
+}
+
+/// Writes cached device memory back.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtMemFlush(start: Handle, size: usize) -> AclError {
+    entry("aclrtMemFlush").does(|sim| sim.mem_flush(address(start), size as u64))
+}
+
+/// Drops cached copies of device memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtMemInvalidate(start: Handle, size: usize) -> AclError {
+    entry("aclrtMemInvalidate").does(|sim| sim.mem_invalidate(address(start), size as u64))
 }
 
 /// Frees device memory. Waits for nothing.
@@ -81,4 +158,27 @@ pub unsafe extern "C" fn aclrtMemGetAddressRange(
         }
         Ok(())
     })
+}
+
+/// The attributes in a configuration; none if it is null.
+///
+/// # Safety
+/// `config` is null or valid for a read, and so is its list.
+pub(crate) unsafe fn attributes(
+    entry: Entry,
+    sim: &Sim,
+    config: *const MallocConfig,
+) -> Result<Vec<MallocAttribute>, i32> {
+    if config.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: it is not null, so it is valid for a read.
+    let config = unsafe { config.read() };
+    if config.count == 0 {
+        return Ok(Vec::new());
+    }
+    entry.not_null(sim, config.attributes)?;
+    // SAFETY: the caller promised that the list is valid for its count.
+    let list = unsafe { entry.read_list(config.attributes, config.count) };
+    Ok(list.into_iter().map(MallocAttribute::from).collect())
 }

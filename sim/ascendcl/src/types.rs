@@ -5,7 +5,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use ascend_sim::{AccessDescriptor, Location, PhysicalProp, PointerAttributes, Utilization};
+use ascend_sim::{
+    AccessDescriptor, BatchAttribute, Location, MallocAttribute, PhysicalProp, PointerAttributes, PoolProps,
+    Utilization,
+};
 
 /// `aclError`.
 pub(crate) type AclError = c_int;
@@ -61,6 +64,42 @@ pub struct MemUsageInfo {
     reserved: [usize; 8],
 }
 
+/// `aclrtMallocAttribute`: the value is a union of numbers of at most 8 bytes.
+#[repr(C, align(4))]
+#[derive(Clone, Copy)]
+pub struct MallocAttributeC {
+    kind: u32,
+    value: [u8; 8],
+}
+
+/// `aclrtMallocConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MallocConfig {
+    pub(crate) attributes: *const MallocAttributeC,
+    pub(crate) count: usize,
+}
+
+/// `aclrtMemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemPoolProps {
+    allocation_type: u32,
+    handle_type: u32,
+    location: MemLocation,
+    max_size: usize,
+    reserved: [u8; 32],
+}
+
+/// `aclrtMemcpyBatchAttr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemcpyBatchAttr {
+    to: MemLocation,
+    from: MemLocation,
+    rsv: [u8; 16],
+}
+
 /// `aclrtUtilizationInfo`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -84,6 +123,10 @@ const _: () = {
     assert!(size_of::<MemAccessDesc>() == 24 && align_of::<MemAccessDesc>() == 4);
     assert!(size_of::<PtrAttributes>() == 28 && align_of::<PtrAttributes>() == 4);
     assert!(size_of::<MemUsageInfo>() == 112 && align_of::<MemUsageInfo>() == 8);
+    assert!(size_of::<MallocAttributeC>() == 12 && align_of::<MallocAttributeC>() == 4);
+    assert!(size_of::<MallocConfig>() == 16);
+    assert!(size_of::<MemPoolProps>() == 56 && align_of::<MemPoolProps>() == 8);
+    assert!(size_of::<MemcpyBatchAttr>() == 32 && align_of::<MemcpyBatchAttr>() == 4);
     assert!(size_of::<UtilizationInfo>() == 24);
     assert!(size_of::<StreamAttrValue>() == 16);
 };
@@ -137,6 +180,30 @@ impl From<PhysicalProp> for PhysicalMemProp {
 impl From<MemAccessDesc> for AccessDescriptor {
     fn from(grant: MemAccessDesc) -> Self {
         Self { flags: u64::from(grant.flags), location: grant.location.into() }
+    }
+}
+
+impl From<MallocAttributeC> for MallocAttribute {
+    fn from(attribute: MallocAttributeC) -> Self {
+        Self { kind: attribute.kind, value: u64::from_le_bytes(attribute.value) }
+    }
+}
+
+impl From<MemPoolProps> for PoolProps {
+    fn from(props: MemPoolProps) -> Self {
+        Self {
+            allocation_type: props.allocation_type,
+            handle_type: props.handle_type,
+            location: props.location.into(),
+            max_size: props.max_size as u64,
+            reserved_zero: props.reserved == [0; 32],
+        }
+    }
+}
+
+impl From<MemcpyBatchAttr> for BatchAttribute {
+    fn from(attribute: MemcpyBatchAttr) -> Self {
+        Self { to: attribute.to.into(), from: attribute.from.into() }
     }
 }
 

@@ -141,7 +141,10 @@ fn findings_and_leaks_are_told_as_json() {
         acl.call("aclrtMemsetAsync", &[block, 4096, 2, 4096, other]);
         acl.call("aclrtSynchronizeDevice", &[]);
         let findings = acl.json("acl_sim_findings_json");
-        assert!(findings.starts_with("[{\"text\": \"") && findings.contains("memset"), "{findings}");
+        assert!(
+            findings.starts_with("[{\"text\": \"") && findings.contains("aclrtMemsetAsync"),
+            "{findings}"
+        );
         acl.call("acl_sim_set_checker", &[0]);
         acl.call("acl_sim_reset", &[]);
         assert_eq!(acl.json("acl_sim_findings_json"), "[]");

@@ -12,11 +12,10 @@ use libloading::Library;
 /// The folder of the package.
 pub const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The library, built for this very run of the tests: two folders above the running test.
+/// The library, built for this very run of the tests: beside the running test.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a file");
-    let folder = test.parent().and_then(Path::parent).expect("the test lies in deps");
-    let file = folder.join("libascendcl.so");
+    let file = test.with_file_name("libascendcl.so");
     assert!(file.exists(), "{} is not built", file.display());
     file
 }
