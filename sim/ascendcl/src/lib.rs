@@ -48,6 +48,7 @@ mod pools;
 mod queries;
 mod report;
 mod settings;
+mod sharing;
 mod streams;
 mod surface;
 mod types;
