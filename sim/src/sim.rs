@@ -262,6 +262,20 @@ impl Sim {
         all
     }
 
+    /// A layer above has refused a call before it came here (a null pointer for an answer): counts and
+    /// logs it as a call of that function, lets a planned failure strike, keeps the message for
+    /// [`recent_error`](Self::recent_error), and gives the code to answer. For a name that the
+    /// simulator does not know only the message is kept.
+    pub fn refuse(&self, function: &str, code: i32, why: &'static str) -> i32 {
+        let Some(call) = Call::by_name(function) else {
+            let text = format!("{function}: {why} [{code} {}]", codes::name(code));
+            threads::push_message(self.inner.id, &text, code);
+            return code;
+        };
+        let refused: Result<(), i32> = self.call(call, format_args!("..."), || refuse(code, why));
+        refused.err().unwrap_or(code)
+    }
+
     /// Counts, logs and answers one call.
     pub(crate) fn call<T>(
         &self,

@@ -80,9 +80,9 @@ impl Event {
         refuse_if(self.ex, codes::FEATURE_NOT_SUPPORT)
     }
 
-    /// Refuses what needs the flag `SYNC`.
+    /// Refuses what needs the flag `SYNC`, or `IPC`, which stands alone and can be waited for too.
     pub(super) fn needs_sync(&self) -> Result<(), i32> {
-        refuse_if(self.flags & EVENT_SYNC == 0, codes::FEATURE_NOT_SUPPORT)
+        refuse_if(self.flags & (EVENT_SYNC | EVENT_IPC) == 0, codes::FEATURE_NOT_SUPPORT)
     }
 }
 

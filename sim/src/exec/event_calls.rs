@@ -128,7 +128,7 @@ impl Executor {
         if let Some(event) = state.events.at_mut(index) {
             (event.record, event.time) = (None, None);
         }
-        self.enqueue(&mut state, slot, Op::Task(None));
+        self.enqueue(&mut state, slot, Op::NOTHING);
         Ok(())
     }
 

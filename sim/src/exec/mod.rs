@@ -276,8 +276,9 @@ impl Executor {
             return Ok(());
         }
         state.check_task(slot, task.label, &task.accesses);
+        let own = repeat.is_some();
         let again = |repeat: Repeat| -> Work { Box::new(move || repeat()) };
-        self.enqueue(&mut state, slot, Op::Task(repeat.map(again).or(task.work)));
+        self.enqueue(&mut state, slot, Op::Task { work: repeat.map(again).or(task.work), own });
         Ok(())
     }
 
@@ -419,20 +420,20 @@ impl Executor {
     /// nothing is before it and time is not needed.
     fn enqueue(&self, state: &mut Guard<'_>, slot: u32, op: Op) {
         let place = state.next_place(slot);
-        if state.config.mode == ExecMode::Threads {
-            self.shared.queue_threads(state, place, op);
-            return;
-        }
+        let threads = state.config.mode == ExecMode::Threads;
         let ready = match &op {
-            Op::Task(work) => work.is_none(),
+            Op::Task { work, .. } => work.is_none(),
             Op::Record { .. } => true,
             Op::Callback { .. } => false,
             Op::Wait { on, .. } => state.is_done(*on),
         };
         let stream = state.stream(slot);
-        if ready && state.config.lag == 0 && stream.done + 1 == place.number && stream.runner.is_none() {
+        let timeless = threads || state.config.lag == 0;
+        if ready && timeless && stream.done + 1 == place.number && stream.runner.is_none() {
             state.stream_mut(slot).done = place.number;
             state.finish_op(place, &op);
+        } else if threads {
+            self.shared.queue_threads(state, place, op);
         } else {
             self.shared.queue_deterministic(state, place, op);
         }

@@ -60,7 +60,7 @@ impl Shared {
         let place = Place { slot, number: stream.done + 1 };
         let mut panic = None;
         match &mut op {
-            Op::Task(work) => {
+            Op::Task { work, .. } => {
                 if let Some(work) = work.take() {
                     stream.runner = Some(thread::current().id());
                     panic = self.run_work(state, work);

@@ -273,7 +273,7 @@ impl State {
     /// Does what a queued operation other than a task does when its turn comes.
     pub(super) fn finish_op(&mut self, place: Place, op: &Op) {
         match op {
-            Op::Task(_) | Op::Callback { .. } => {}
+            Op::Task { .. } | Op::Callback { .. } => {}
             Op::Record { event } => self.event_done(*event, place, false),
             Op::Wait { event, .. } => self.event_done(*event, place, true),
         }

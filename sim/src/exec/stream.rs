@@ -14,8 +14,8 @@ use crate::made::Made;
 
 /// Something queued to a stream.
 pub(super) enum Op {
-    /// A task or host function.
-    Task(Option<Work>),
+    /// A task or host function. `own` work is the simulator's (copies, fills): any thread may run it.
+    Task { work: Option<Work>, own: bool },
     /// The record of an event, by its index.
     Record { event: u32 },
     /// A callback for a subscribed thread. While a blocking one runs it stays the head, without
@@ -23,6 +23,11 @@ pub(super) enum Op {
     Callback { work: Option<Work>, thread: u64, block: bool },
     /// Later operations wait for a place on another stream, the record of an event.
     Wait { on: Place, event: u32 },
+}
+
+impl Op {
+    /// A task that does nothing.
+    pub(super) const NOTHING: Self = Self::Task { work: None, own: false };
 }
 
 /// Whether a slot has a stream.
@@ -110,8 +115,8 @@ impl Stream {
     /// ordered by them stays ordered.
     pub(super) fn drop_work(&mut self) {
         for op in &mut self.queue {
-            if matches!(op, Op::Task(_) | Op::Callback { .. }) {
-                *op = Op::Task(None);
+            if matches!(op, Op::Task { .. } | Op::Callback { .. }) {
+                *op = Op::NOTHING;
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::ExecMode;
 use super::clock::Place;
 use super::scheduler::{Guard, Shared, refuse_in_work};
-use super::state::Head;
+use super::state::{Head, State};
 use super::stream::Op;
 
 /// More workers than this are never started.
@@ -28,6 +28,18 @@ pub(super) struct Crew {
     idle: usize,
     stop: bool,
     threads: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    /// Whether a thread that waits for a stream may run its head.
+    fn may_help(&self, slot: u32) -> bool {
+        let own = match self.stream(slot).queue.front() {
+            Some(Op::Task { work, own }) => *own || work.is_none(),
+            Some(Op::Record { .. } | Op::Wait { .. }) => true,
+            Some(Op::Callback { .. }) | None => false,
+        };
+        own && self.head(slot) == Head::Ready
+    }
 }
 
 impl Shared {
@@ -118,7 +130,7 @@ impl Shared {
 
     /// Waits until a place is done (threads mode); false when the deadline passed first.
     pub(super) fn wait_threads(
-        &self,
+        self: &Arc<Self>,
         state: &mut Guard<'_>,
         place: Place,
         deadline: Option<Instant>,
@@ -126,6 +138,12 @@ impl Shared {
         refuse_in_work()?;
         while !state.is_done(place) {
             match deadline {
+                // Sooner done than handed over and waited for. Functions of the program are left to
+                // the workers: they may need what this thread holds.
+                None if state.may_help(place.slot) => {
+                    self.run_head(state, place.slot);
+                    self.wake_waiters(state, place.slot);
+                }
                 None => self.done.wait(state),
                 Some(deadline) => {
                     if self.done.wait_until(state, deadline).timed_out() {
