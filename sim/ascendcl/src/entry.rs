@@ -123,11 +123,10 @@ impl Entry {
         (0..count).map(|index| unsafe { list.add(index).read() }).collect()
     }
 
-    /// Refuses the call in this layer; the code to answer.
+    /// Refuses the call in this layer, as a call that the model refuses is refused; the code to answer.
     #[cold]
-    pub(crate) fn refuse(self, _sim: &Sim, code: i32, why: &'static str) -> i32 {
-        self.complain(code, why);
-        code
+    pub(crate) fn refuse(self, sim: &Sim, code: i32, why: &'static str) -> i32 {
+        sim.refuse(self.name, code, why)
     }
 
     /// The checks before every call, and the net under it.

@@ -50,6 +50,11 @@ fn a_planned_failure_strikes_and_is_forgotten() {
         }
         acl.call("acl_sim_clear_failures", &[]);
         acl.call("aclrtFree", &[block]);
+        // Calls that are refused for a null pointer are calls as well.
+        acl.call("acl_sim_fail", &[text(c"aclrtMalloc"), 2, 207_001, 0]);
+        assert_eq!(acl.try_call("aclrtMalloc", &[0, 64, 0]), 100_000);
+        assert_eq!(acl.try_call("aclrtMalloc", &[0, 64, 0]), 207_001);
+        assert!(acl.json("acl_sim_counters_json").contains("\"aclrtMalloc\": 5"));
         assert_eq!(acl.try_call("acl_sim_fail", &[text(c"aclrtNothing"), 1, 1, 0]), 100_000);
         assert_eq!(acl.try_call("acl_sim_fail", &[0, 1, 1, 0]), 100_000);
     }

@@ -64,9 +64,11 @@ pub fn program(name: &str, loads: bool) -> PathBuf {
     file
 }
 
-/// A command without variables that would change what the library answers.
+/// A command without variables that would change what the library answers, or which library is found
+/// (cargo's would find an older one).
 pub fn clean(file: &Path) -> Command {
     let mut command = Command::new(file);
+    command.env_remove("LD_LIBRARY_PATH");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ASCEND_")) {
         command.env_remove(name);
     }

@@ -25,6 +25,9 @@ static void *block;
 // Destroyed after the exit handlers that main registers: the library must answer all the same.
 struct Owner {
     ~Owner() {
+        int32_t device = -1;
+        CHECK(aclrtGetDevice(&device) == 0 && device == 0);
+        CHECK(aclrtSynchronizeStreamWithTimeout(nullptr, 1000) == 0);
         CHECK(aclrtFree(block) == 0);
         CHECK(aclrtFree(block) == 107000);
         // The thread's texts may be gone by now; that is no reason to crash.
@@ -56,6 +59,11 @@ static void *caller(void *) {
     return nullptr;
 }
 
+static void *ender(void *) {
+    CHECK(aclrtSetDevice(0) == 0);
+    std::exit(0);
+}
+
 int main(int, char **arguments) {
     std::atexit(at_exit);
     CHECK(aclInit(nullptr) == 0);
@@ -83,7 +91,7 @@ int main(int, char **arguments) {
     }
     CHECK(std::strcmp(how, "thread") == 0);
     // Another thread ends the process while this one waits for the stream.
-    CHECK(pthread_create(&thread, nullptr, [](void *) -> void * { std::exit(0); }, nullptr) == 0);
+    CHECK(pthread_create(&thread, nullptr, ender, nullptr) == 0);
     aclrtSynchronizeStream(stream);
     pause();
     return 1;
