@@ -26,6 +26,7 @@ mod made;
 mod memory;
 mod pools;
 mod refusal;
+mod report;
 mod settings;
 mod sim;
 mod threads;

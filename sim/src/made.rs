@@ -39,9 +39,9 @@ impl Made {
         });
     }
 
-    /// The function's name, where there is one.
-    pub(crate) fn function(self) -> Option<&'static str> {
-        self.call.map(Call::name)
+    /// What this thread does from now on is no call's.
+    pub(crate) fn leave() {
+        let _ = NOW.try_with(|now| now.set(Self { thread: now.get().thread, ..Self::NOWHERE }));
     }
 
     /// The how-manieth call of the function it was, counted from 1.
@@ -78,15 +78,17 @@ mod tests {
     fn a_thread_knows_its_call() {
         Made::enter(Call::MapMem, 3);
         let here = Made::now();
-        assert_eq!((here.function(), here.number()), (Some("aclrtMapMem"), 3));
+        assert_eq!(here.number(), 3);
         let there = std::thread::spawn(|| {
             let before = Made::now();
             Made::enter(Call::Free, 1);
             (before, Made::now())
         });
         let (before, there) = there.join().unwrap();
-        assert_eq!(before.function(), None);
+        assert_eq!(before, Made::NOWHERE);
         assert_ne!(there.thread(), here.thread());
         assert!(here.to_string().starts_with("aclrtMapMem (call 3 of it, thread "));
+        Made::leave();
+        assert_eq!((Made::now().to_string().as_str(), Made::now().thread()), ("no call", here.thread()));
     }
 }

@@ -14,9 +14,11 @@ use crate::control::{Control, LogEntry, UnknownFunction};
 use crate::devices::Devices;
 use crate::exec::{ExecConfig, Executor, in_callback};
 use crate::hooks::Hooks;
+use crate::made::Made;
 use crate::memory::{Backing, Memory};
 use crate::pools::Pools;
 use crate::refusal::{Answer, Refusal, refuse};
+use crate::report::{Misuse, MisuseKind};
 use crate::settings::Settings;
 use crate::{codes, threads};
 
@@ -47,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) allocators: Mutex<Allocators>,
     pub(crate) pools: Mutex<Pools>,
     /// Findings that are not the use checker's.
-    pub(crate) findings: Mutex<Vec<String>>,
+    pub(crate) findings: Mutex<Vec<Misuse>>,
     /// Devices on which queued work touched memory that was not there, until a wait says so.
     pub(crate) faulted: Box<[AtomicBool]>,
     notes: Vec<String>,
@@ -245,23 +247,6 @@ impl Sim {
         self.inner.memory.lock().unhold(start, bytes)
     }
 
-    /// Everything that was found wrong so far, in words: unordered uses of memory, tasks on memory
-    /// that is not mapped.
-    #[must_use]
-    pub fn findings(&self) -> Vec<String> {
-        let mut all = self.inner.findings.lock().clone();
-        all.extend(self.inner.executor.findings().iter().map(ToString::to_string));
-        all
-    }
-
-    /// The same, and forgets them.
-    #[must_use]
-    pub fn take_findings(&self) -> Vec<String> {
-        let mut all = std::mem::take(&mut *self.inner.findings.lock());
-        all.extend(self.inner.executor.take_findings().iter().map(ToString::to_string));
-        all
-    }
-
     /// A layer above has refused a call before it came here (a null pointer for an answer): counts and
     /// logs it as a call of that function, lets a planned failure strike, keeps the message for
     /// [`recent_error`](Self::recent_error), and gives the code to answer. For a name that the
@@ -294,7 +279,12 @@ impl Sim {
         if !in_callback() || !call.blocks_in_callback() {
             return Ok(());
         }
-        self.inner.findings.lock().push(format!("{} inside a callback of a stream: a deadlock", call.name()));
+        let text = format!(
+            "{} inside a callback of a stream: a deadlock (call {})",
+            call.name(),
+            Made::now().number()
+        );
+        self.inner.found(MisuseKind::CallInCallback, text);
         refuse(codes::RT_INTERNAL_ERROR, "not allowed inside a callback")
     }
 
@@ -313,6 +303,11 @@ impl Sim {
 }
 
 impl Inner {
+    /// Keeps a finding.
+    pub(crate) fn found(&self, kind: MisuseKind, text: String) {
+        self.findings.lock().push(Misuse { kind, text });
+    }
+
     /// An answer of the executor with a reason.
     pub(crate) fn executed<T>(answer: Result<T, i32>) -> Answer<T> {
         answer.map_err(|code| Refusal::new(code, "refused by the model of streams and events"))

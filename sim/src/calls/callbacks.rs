@@ -192,7 +192,13 @@ mod tests {
         let (one, two) = (sim.create_stream().unwrap(), sim.create_stream().unwrap());
         for stream in [one, two] {
             let ran = Arc::clone(&ran);
-            sim.submit(stream, Task::new("kernel").works(move || drop(ran.fetch_add(1, Relaxed)))).unwrap();
+            sim.submit(
+                stream,
+                Task::new("kernel").works(move || {
+                    ran.fetch_add(1, Relaxed);
+                }),
+            )
+            .unwrap();
         }
         sim.stream_abort(one).unwrap();
         assert_eq!(sim.synchronize_stream(one), Err(107_023));

@@ -9,6 +9,7 @@ use super::jobs::{Job, Jobs, Kind};
 use crate::call::Call;
 use crate::codes;
 use crate::exec::HostOp;
+use crate::made::Made;
 use crate::refusal::{Answer, refuse};
 use crate::sim::Sim;
 
@@ -288,6 +289,7 @@ impl Sim {
 
     /// Tells the use checker that the host reads or writes a range now.
     pub fn touch(&self, operation: HostOp, address: u64, bytes: u64) {
+        Made::leave();
         self.inner.executor.host_touch(operation, address, bytes);
     }
 }

@@ -15,6 +15,7 @@ use crate::hooks::ExceptionInfo;
 use crate::made::Made;
 use crate::memory::{Memory, Span};
 use crate::refusal::{Answer, Refusal, refuse};
+use crate::report::MisuseKind;
 use crate::sim::{Inner, Sim};
 
 /// One copy or fill, its arguments checked.
@@ -192,7 +193,7 @@ impl Inner {
     fn fail(&self, job: &Job, device: u32, stream: u64, made: Made, refusal: Refusal) {
         let why = self.explain(job, true).unwrap_or_else(|| refusal.why.to_owned());
         let text = format!("{made}, queued to stream {stream:#x} of device {device}, failed: {why}");
-        self.findings.lock().push(text);
+        self.found(MisuseKind::UseAfterEnd, text);
         if let Some(fault) = self.faulted.get(device as usize) {
             fault.store(true, Relaxed);
         }
@@ -212,7 +213,7 @@ impl Inner {
         if refusal.code == codes::RT_PARAM_INVALID
             && let Some(why) = self.explain(job, false)
         {
-            self.findings.lock().push(format!("{made} failed: {why}"));
+            self.found(MisuseKind::UseAfterEnd, format!("{made} failed: {why}"));
         }
     }
 

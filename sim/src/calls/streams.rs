@@ -7,6 +7,7 @@ use crate::codes;
 use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work};
 use crate::hooks::StreamState;
 use crate::refusal::{Answer, refuse};
+use crate::report::MisuseKind;
 use crate::sim::{Inner, Sim};
 
 /// The lowest priority of a stream.
@@ -337,7 +338,7 @@ impl Sim {
                     access.start.saturating_add(access.len),
                     access.tag,
                 );
-                self.inner.findings.lock().push(text);
+                self.inner.found(MisuseKind::NotMapped, text);
             }
         }
     }

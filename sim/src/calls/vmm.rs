@@ -3,8 +3,10 @@
 use crate::call::Call;
 use crate::codes::{self, location};
 use crate::exec::HostOp;
+use crate::made::Made;
 use crate::memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
 use crate::refusal::refuse;
+use crate::report::MisuseKind;
 use crate::sim::Sim;
 
 impl Sim {
@@ -54,7 +56,15 @@ impl Sim {
     /// The ACL code: 107000 if it is not the start of a reservation, 507899 while anything is mapped.
     pub fn release(&self, start: u64) -> Result<(), i32> {
         self.call(Call::ReleaseMemAddress, format_args!("{start:#x}"), || {
-            self.inner.memory.lock().release(start)
+            let mut memory = self.inner.memory.lock();
+            let answer = memory.release(start);
+            let mapped = if answer.is_err() { memory.mapped_in(start) } else { None };
+            drop(memory);
+            if let Some(mapped) = mapped {
+                let text = format!("{} of {start:#x} while {mapped}", Made::now());
+                self.inner.found(MisuseKind::ReleaseWhileMapped, text);
+            }
+            answer
         })
     }
 

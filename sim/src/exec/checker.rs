@@ -10,6 +10,7 @@ use super::clock::{Clock, HostClock, Place};
 use super::finding::{Finding, HostOp, Party, TaskUse};
 use super::history::{Conflict, History, Use};
 use super::task::Access;
+use crate::made::Made;
 
 /// Where a stream's uses are named from.
 pub(super) trait StreamNames {
@@ -69,7 +70,8 @@ impl Checker {
         let range = (start, start.saturating_add(len));
         self.history.host_access(range, operation.writes(), operation.clears(), host, &mut self.conflicts);
         if !self.conflicts.is_empty() {
-            self.report(&Party::Host { operation, start, len, tick }, names);
+            let call = Made::now().to_string();
+            self.report(&Party::Host { operation, start, len, tick, call }, names);
         }
     }
 

@@ -30,6 +30,8 @@ pub enum Party {
         len: u64,
         /// Virtual time of the call, in ticks.
         tick: u64,
+        /// The call that did it, in words; "no call" for the simulator's own interface.
+        call: String,
     },
 }
 
@@ -115,8 +117,9 @@ impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Task(task) => task.fmt(f),
-            Self::Host { operation, start, len, tick } => {
-                write!(f, "host {operation} of {start:#x}..{:#x} at tick {tick}", start.saturating_add(*len))
+            Self::Host { operation, start, len, tick, call } => {
+                let end = start.saturating_add(*len);
+                write!(f, "host {operation} of {start:#x}..{end:#x} at tick {tick} by {call}")
             }
         }
     }

@@ -88,6 +88,25 @@ impl Executor {
         self.shared.lock().may_destroy(device, stream).map(|_| ())
     }
 
+    /// One line for each stream (without default streams) and event that exists, with the call that
+    /// made it.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let state = self.shared.lock();
+        let mut lines = Vec::new();
+        for (handle, slot) in state.stream_handles.live() {
+            let stream = state.stream(*slot);
+            if !stream.default {
+                lines
+                    .push(format!("stream {handle:#x} of device {}, made by {}", stream.device, stream.made));
+            }
+        }
+        for (handle, event) in state.events.live() {
+            lines.push(format!("event {handle:#x} of device {}, made by {}", event.device, event.made));
+        }
+        lines
+    }
+
     /// Drops the work of a stream that has not begun; every later wait for the stream answers
     /// `STREAM_ABORT`.
     ///

@@ -61,6 +61,20 @@ impl HostMemory {
             || range.is_some_and(|(&base, range)| inside(base, range.len))
     }
 
+    /// One line for each block and registered range, with the call that made it.
+    pub(super) fn left(&self, lines: &mut Vec<String>) {
+        for (start, block) in &self.blocks {
+            lines.push(format!(
+                "pinned block {start:#x} of {} bytes, made by {}",
+                block.layout.size(),
+                block.made
+            ));
+        }
+        for (start, range) in &self.registered {
+            lines.push(format!("registered range {start:#x} of {} bytes, made by {}", range.len, range.made));
+        }
+    }
+
     fn overlaps(&self, start: u64, len: u64) -> bool {
         let before = self.registered.range(..start.saturating_add(len)).next_back();
         before.is_some_and(|(&base, range)| base.saturating_add(range.len) > start)

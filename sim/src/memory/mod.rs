@@ -23,6 +23,7 @@ mod backing;
 mod gone;
 mod heap;
 mod host;
+mod left;
 #[cfg(target_os = "linux")]
 mod mapped;
 #[cfg(target_os = "linux")]
