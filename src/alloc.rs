@@ -10,12 +10,14 @@ mod device;
 mod pools;
 mod requests;
 mod routes;
+mod sleep;
 
 pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
+pub use sleep::{SleepMode, Slept, Woken};
 
 use crate::config::Config;
 use crate::core::snapshot::Snapshot;

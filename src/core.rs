@@ -21,6 +21,7 @@
 //! | `trim` | giving idle memory back |
 //! | `report` | the error when nothing could serve a request |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
+//! | `sleep` | pools without memory that keep their addresses |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod bins;
@@ -35,6 +36,7 @@ pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod report;
 pub(crate) mod segment;
+pub(crate) mod sleep;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod tally;

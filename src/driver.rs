@@ -51,6 +51,19 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
+/// A copy between host and device memory; addresses and sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCopy {
+    /// The host range's first byte.
+    pub host: u64,
+    /// The device range's first byte.
+    pub device: u64,
+    /// How much is copied.
+    pub bytes: u64,
+    /// From the device to the host; else the other way.
+    pub to_host: bool,
+}
+
 /// ACL's code for "out of memory, out of address space, or size too large".
 pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
 /// ACL's code for "this chip, driver or symbol does not support it".
@@ -188,6 +201,20 @@ pub trait Driver: Send + Sync {
 
     /// `aclrtSynchronizeDevice`: the host waits for the whole device.
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()>;
+
+    /// `aclrtMallocHost`: page-locked host memory that the device can copy from and to; its address.
+    fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64>;
+
+    /// `aclrtFreeHost`.
+    fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()>;
+
+    /// `aclrtMemcpyAsync` between page-locked host memory and device memory, queued on a stream.
+    ///
+    /// # Safety
+    ///
+    /// The host range lies in one block of [`malloc_host`](Self::malloc_host) that is not freed, and that nobody else
+    /// touches, before the copy is done.
+    unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()>;
 
     /// The graph that the stream is being captured into, as `aclmdlRICaptureGetInfo` names it; nothing while it
     /// is not captured, and where the call is missing. A capture that has failed and was not ended yet is

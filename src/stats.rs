@@ -110,6 +110,8 @@ pub struct Stats {
     pub reserved_address_space: u64,
     /// Chunks held without an address, bytes.
     pub cached_handles: u64,
+    /// Bytes of blocks that are active without memory behind them, because their pool sleeps.
+    pub sleeping_bytes: u64,
     /// Chunks moved from one address to another without asking the device (count).
     pub chunks_moved: u64,
     /// Driver calls.
@@ -182,6 +184,7 @@ impl Default for Stats {
             max_split_size: -1,
             reserved_address_space: 0,
             cached_handles: 0,
+            sleeping_bytes: 0,
             chunks_moved: 0,
             calls: DriverCalls::default(),
         }

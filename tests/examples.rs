@@ -6,6 +6,8 @@ mod allocate;
 mod give_back;
 #[path = "../examples/04_out_of_memory.rs"]
 mod out_of_memory;
+#[path = "../examples/07_sleep.rs"]
+mod sleep;
 #[path = "../examples/02_streams.rs"]
 mod streams;
 
@@ -29,4 +31,9 @@ fn e03_give_back() -> Result<()> {
 #[test]
 fn e04_out_of_memory() -> Result<()> {
     out_of_memory::main()
+}
+
+#[test]
+fn e07_sleep() -> Result<()> {
+    sleep::main()
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ascend_alloc::driver::{
-    DeviceId, Driver, DriverResult, Event, MemoryInfo, PageKind, PhysicalHandle, Stream,
+    DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, Stream,
 };
 
 /// Bytes of a granule.
@@ -141,6 +141,18 @@ impl Driver for NullDriver {
     }
 
     fn synchronize_device(&self, _device: DeviceId) -> DriverResult<()> {
+        Ok(())
+    }
+
+    fn malloc_host(&self, _device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        Ok(bytes)
+    }
+
+    fn free_host(&self, _device: DeviceId, _address: u64) -> DriverResult<()> {
+        Ok(())
+    }
+
+    unsafe fn copy_async(&self, _device: DeviceId, _copy: HostCopy, _stream: Stream) -> DriverResult<()> {
         Ok(())
     }
 

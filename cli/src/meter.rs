@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ascend_alloc::driver::{
-    DeviceId, Driver, DriverResult, Event, MemoryInfo, PageKind, PhysicalHandle, Stream,
+    DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, Stream,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -254,6 +254,19 @@ impl<D: Driver, P: Probe> Driver for Metered<D, P> {
 
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
         self.probe.around(Call::WaitDevice, || self.inner.synchronize_device(device))
+    }
+
+    fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        self.probe.around(Call::Other, || self.inner.malloc_host(device, bytes))
+    }
+
+    fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.probe.around(Call::Other, || self.inner.free_host(device, address))
+    }
+
+    unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {
+        // SAFETY: passed on.
+        self.probe.around(Call::Other, || unsafe { self.inner.copy_async(device, copy, stream) })
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

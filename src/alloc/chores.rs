@@ -43,6 +43,7 @@ impl Device {
     pub(super) fn shut_down(&self, caller: &Caller<'_>) {
         // A refusal leaves memory with the driver, which the process is about to leave as well.
         let _ = self.trim(caller, 0, true);
+        caller.drop_kept();
         let events = core::mem::take(&mut self.core.lock().events);
         for event in events {
             let _ = caller.driver.destroy_event(self.limits.device, event);

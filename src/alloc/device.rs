@@ -3,6 +3,7 @@
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
 use crate::core::pool::DEFAULT;
+use crate::core::sleep::Kept;
 use crate::core::snapshot::Snapshot;
 use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, segment::Class};
@@ -29,6 +30,8 @@ pub(super) struct Device {
     pub(super) core: Mutex<Core>,
     /// Blocks at rest.
     pub(super) front: Front,
+    /// Page-locked host memory that copies may still touch, because waiting for them failed.
+    pub(super) limbo: Mutex<Vec<Kept>>,
     /// Where requests that name no pool go.
     pub(super) routes: Routes,
 }
@@ -100,6 +103,7 @@ impl Device {
             limits,
             core: Mutex::new(core),
             front,
+            limbo: Mutex::default(),
             routes: Routes::default(),
         })
     }
@@ -316,6 +320,7 @@ impl Device {
             max_split_size: shown(core.config.max_split_size),
             reserved_address_space: tally.address_space,
             cached_handles: core.cached.len() as u64 * core.limits.granule,
+            sleeping_bytes: core.sleeping_bytes() as u64,
             chunks_moved: tally.moved,
             calls: tally.calls,
         }

@@ -14,7 +14,7 @@ use crate::stats::DriverCalls;
 /// The largest alignment there is: that of the largest pages, bytes.
 const MOST_ALIGN: u64 = 1 << 30;
 
-type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
+pub(super) type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
 
 impl Caller<'_> {
     /// A block of at least `bytes` bytes at a multiple of `align` for `stream`, from the pool of that serial.
@@ -102,7 +102,11 @@ impl Caller<'_> {
     pub(super) fn deallocate(&self, address: u64) -> Result<()> {
         let mut core = self.device.core.lock();
         let (id, requested) = self.device.unpublish(&mut core, self.map, address)?;
+        let pool = core.class_of(id).pool();
         core.free(id, requested);
+        if core.is_asleep(pool) {
+            return self.free_asleep(core, pool);
+        }
         self.watch(&mut core, 2);
         if core.logging || core.due || core.decay_due {
             self.after_free(core);
@@ -144,6 +148,10 @@ impl Caller<'_> {
             let block = &core.blocks[id];
             (block.len, block.requested, block.home)
         };
+        if core.is_asleep(core.class_of(id).pool()) {
+            let reason = "its pool sleeps; wake it first";
+            return Err(Error::State { operation: "growing a block", reason });
+        }
         let small = core.class_of(id).is_small();
         let Some(len) = core.block_len(bytes).filter(|_| !small || Class::of(bytes).is_small()) else {
             return Ok(false);
@@ -299,7 +307,7 @@ impl Caller<'_> {
     }
 
     /// Adds to an out-of-memory error what only the driver and the front know.
-    fn complete(&self, mut error: Error) -> Error {
+    pub(super) fn complete(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             let info: DriverResult<MemoryInfo> = self.driver.memory_info(self.device.limits.device);
             if let Ok(info) = info {

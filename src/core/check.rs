@@ -120,7 +120,8 @@ impl Core {
     /// I4: neighbours that could be one are one.
     fn check_neighbours(&self, first: BlockId, second: BlockId, faults: &mut Vec<String>) {
         let (a, b) = (&self.blocks[first], &self.blocks[second]);
-        let merged = !self.pools.get(a.class.pool()).rules.no_split;
+        let pool = self.pools.get(a.class.pool());
+        let merged = !pool.rules.no_split && pool.sleep.is_none();
         let same = a.state == b.state
             && (a.state == State::Hole || merged && a.state == State::Free && a.home == b.home);
         if same {
@@ -132,7 +133,7 @@ impl Core {
     fn check_backing(&self, segment: &Segment, id: BlockId, faults: &mut Vec<String>) {
         let block = &self.blocks[id];
         let granule = self.limits.granule;
-        if block.state == State::Busy {
+        if block.state == State::Busy || self.is_asleep(block.class.pool()) {
             return;
         }
         let hole = block.state == State::Hole;
@@ -177,7 +178,8 @@ impl Core {
         }
         let mut counted_holes = 0;
         for (id, block) in self.blocks.iter() {
-            let free = block.state == State::Free;
+            // What is free in a pool that sleeps is in no index and no list.
+            let free = block.state == State::Free && !self.is_asleep(block.class.pool());
             counted_holes += usize::from(block.state == State::Hole);
             if free != indexed.contains(&id) || free != block.indexed {
                 faults.push(format!("I5: block at {:#x} and the free index disagree", block.addr));
@@ -235,7 +237,8 @@ impl Core {
         }
         let active = columns(&balance)[BYTES][0] + columns(&self.tally.waiting)[BYTES][0];
         let requested = columns(&balance)[REQUESTED][0] + columns(&self.tally.waiting)[REQUESTED][0];
-        if !(0 <= requested && requested <= active && active <= reserved[0].current) {
+        let present = active - self.sleeping_bytes();
+        if !(0 <= requested && requested <= active && present <= reserved[0].current) {
             faults.push(format!(
                 "I1: {requested} requested, {active} active, {} reserved",
                 reserved[0].current

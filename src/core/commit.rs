@@ -363,7 +363,7 @@ impl Core {
     }
 
     /// Ends a run of busy chunks: those whose chunk is gone become a hole, the others free again.
-    fn commit_run(&mut self, block: BlockId, unmapped: &HashSet<u64>) {
+    pub(crate) fn commit_run(&mut self, block: BlockId, unmapped: &HashSet<u64>) {
         let (addr, end, segment) =
             (self.blocks[block].addr, self.blocks[block].end(), self.blocks[block].segment as usize);
         let (granule, shift) = (self.limits.granule, self.limits.shift);

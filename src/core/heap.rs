@@ -207,6 +207,9 @@ impl Core {
         self.frees += 1;
         self.blocks[id].state = State::Free;
         self.blocks[id].freed = self.frees;
+        if self.is_asleep(self.blocks[id].class.pool()) {
+            return id;
+        }
         let mut id = id;
         let prev = self.blocks[id].prev;
         if prev != NONE && self.blocks[prev].state == State::Free && self.unify(prev, id) {

@@ -47,6 +47,10 @@ impl Core {
                 self.hand_out(id, request.requested, request.stream);
                 return Step::Ready(id);
             }
+            if self.is_asleep(request.class.pool()) {
+                let reason = "the pool sleeps; wake it first";
+                return self.give_up(request, Error::State { operation: "allocating from a pool", reason });
+            }
             match request.rung {
                 Rung::Search => {
                     request.rung = Rung::Flushed;

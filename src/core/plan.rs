@@ -393,7 +393,8 @@ fn reserve(
     }
 }
 
-fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> Remapped {
+/// Does what a [`Remap`] says. No lock may be held.
+pub(crate) fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> Remapped {
     let Caller { driver, device, granule, pages } = caller;
     let mut done = Remapped { spare: remap.handles.clone(), ..Remapped::default() };
     for _ in 0..remap.create {

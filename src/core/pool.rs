@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use super::block::{BlockId, List, NONE, State};
 use super::plan::Request;
 use super::segment::{Class, KINDS};
+use super::sleep::Sleep;
 use super::tally::Gauge;
 use super::{Core, UNIT};
 use crate::driver::{DeviceId, Stream};
@@ -91,6 +92,8 @@ pub(crate) struct Pool {
     pub(crate) holders: u32,
     /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
+    /// Whether it sleeps, and how.
+    pub(crate) sleep: Option<Sleep>,
     /// Holes of its segments, by kind.
     holes: [List; KINDS],
     /// Bytes handed out.
@@ -110,6 +113,7 @@ impl Pool {
             rules,
             holders: 1,
             graphs: 0,
+            sleep: None,
             holes: [List::default(); KINDS],
             allocated: Gauge::default(),
             active: Gauge::default(),
@@ -118,9 +122,10 @@ impl Pool {
         }
     }
 
-    /// Whether other pools may use its free blocks: those of a graph are used whenever it runs.
+    /// Whether other pools may use its free blocks: those of a graph are used whenever it runs, those of a pool
+    /// that sleeps have no memory.
     fn lends(&self) -> bool {
-        self.rules.use_on_oom && !self.is_fixed()
+        self.rules.use_on_oom && !self.is_fixed() && self.sleep.is_none()
     }
 
     /// Whether nothing of it may be unmapped.
@@ -298,7 +303,7 @@ impl Core {
     }
 
     /// The free blocks of a pool.
-    fn free_of(&self, pool: PoolIndex) -> Vec<BlockId> {
+    pub(super) fn free_of(&self, pool: PoolIndex) -> Vec<BlockId> {
         let mut free = Vec::new();
         for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
             let mut id = segment.first;

@@ -57,6 +57,10 @@ pub struct SegmentSnapshot {
     pub is_expandable: bool,
     /// First address of the reservation or classic segment it is part of.
     pub base: u64,
+    /// The pool it belongs to, by its serial; 0 is the default one.
+    pub pool: u64,
+    /// Whether its pool sleeps: blocks then have addresses and no memory.
+    pub is_asleep: bool,
     /// Blocks in address order.
     pub blocks: Vec<BlockSnapshot>,
 }
@@ -93,6 +97,8 @@ impl Core {
                         is_small: segment.class.is_small(),
                         is_expandable: !segment.class.is_classic(),
                         base: segment.base,
+                        pool: self.pools.get(segment.class.pool()).serial,
+                        is_asleep: self.is_asleep(segment.class.pool()),
                         blocks: Vec::new(),
                     });
                     run.push(self.block_snapshot(block, resting.contains_key(&block.addr)));

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::{
-    CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, MemoryInfo, PageKind,
+    CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
     PhysicalHandle, Stream,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
@@ -433,6 +433,29 @@ impl Driver for AclDriver {
             return Ok(());
         }
         self.in_primary_context(device, &|acl: &Acl| acl.synchronize_device())
+    }
+
+    fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        self.on_device(device, &|acl: &Acl| acl.malloc_host(size(bytes)).map(address_of))
+    }
+
+    fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        // SAFETY: as `attach`.
+        self.on_device(device, &|acl: &Acl| unsafe { acl.free_host(pointer(address)) })
+    }
+
+    unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {
+        let (host, there, bytes) = (pointer(copy.host), pointer(copy.device), size(copy.bytes));
+        let (target, source, kind) = match copy.to_host {
+            true => (host, there, sys::ACL_MEMCPY_DEVICE_TO_HOST),
+            false => (there, host, sys::ACL_MEMCPY_HOST_TO_DEVICE),
+        };
+        let ranges = (address_of(target), address_of(source));
+        self.with_stream(device, &move |acl: &Acl| {
+            let (target, source) = (pointer(ranges.0), pointer(ranges.1));
+            // SAFETY: the caller vouches for the host range; the rest as `attach`.
+            unsafe { acl.copy_async(target, source, bytes, kind, pointer(stream.0)) }
+        })
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

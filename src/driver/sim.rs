@@ -11,12 +11,18 @@ use ascend_sim::codes::{self, attr, policy};
 use ascend_sim::{AccessDescriptor, CaptureStatus, Location, PhysicalProp, Sim};
 
 use super::{
-    CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, MemoryInfo, PageKind,
+    CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
     PhysicalHandle, Stream,
 };
 
 /// `ACL_EVENT_SYNC`: the event can be waited for by streams.
 const EVENT_SYNC: u32 = 0x1;
+
+/// `ACL_MEMCPY_HOST_TO_DEVICE`.
+const MEMCPY_HOST_TO_DEVICE: u32 = 1;
+
+/// `ACL_MEMCPY_DEVICE_TO_HOST`.
+const MEMCPY_DEVICE_TO_HOST: u32 = 2;
 
 /// Simulated devices as a [`Driver`].
 ///
@@ -202,6 +208,29 @@ impl Driver for SimDriver {
 
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
         self.on(device, "aclrtSynchronizeDevice", format_args!("device={device}"), Sim::synchronize_device)
+    }
+
+    fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        let arguments = format_args!("size={bytes}, device={device}");
+        self.on(device, "aclrtMallocHost", arguments, |sim| sim.malloc_host(bytes))
+    }
+
+    fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.on(device, "aclrtFreeHost", format_args!("{address:#x}"), |sim| sim.free_host(address))
+    }
+
+    unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {
+        let HostCopy { host, device: address, bytes, to_host } = copy;
+        let (to, from, kind) = if to_host {
+            (host, address, MEMCPY_DEVICE_TO_HOST)
+        } else {
+            (address, host, MEMCPY_HOST_TO_DEVICE)
+        };
+        let arguments = format_args!("dst={to:#x}, src={from:#x}, count={bytes}, kind={kind}");
+        self.on(device, "aclrtMemcpyAsync", arguments, |sim| {
+            // SAFETY: the caller vouches for the host range; device ranges are checked by the simulator.
+            unsafe { sim.memcpy_async(to, bytes, from, bytes, kind, stream.0) }
+        })
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

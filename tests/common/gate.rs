@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use ascend_alloc::driver::{
-    DeviceId, Driver, DriverResult, Event, MemoryInfo, PageKind, PhysicalHandle, SimDriver, Stream,
+    DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, SimDriver, Stream,
 };
 
 /// Which tasks hold which streams up. A task is named by its stream.
@@ -187,6 +187,19 @@ impl Driver for GatedDriver {
         self.inner.synchronize_device(device)?;
         self.holds.lock().unwrap().streams.clear();
         Ok(())
+    }
+
+    fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        self.inner.malloc_host(device, bytes)
+    }
+
+    fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.inner.free_host(device, address)
+    }
+
+    unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {
+        // SAFETY: passed on.
+        unsafe { self.inner.copy_async(device, copy, stream) }
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

@@ -1,0 +1,578 @@
+//! Sleep and wake: pools give their physical memory back to the device and keep their addresses.
+//!
+//! | state of the pool | allocate | free a block | grow a block | sleep | wake |
+//! |---|---|---|---|---|---|
+//! | awake | yes | yes | yes | falls asleep | nothing to do |
+//! | falling asleep or waking | `State` | yes | `State` | `State` | `State` |
+//! | asleep | `State` | yes; its content is dropped | `State` | nothing to do | wakes |
+//!
+//! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
+//! pools of a device is one step: it is done for all or for none.
+
+use super::device::{Caller, Device};
+use super::{DeviceAllocator, PoolId};
+use crate::core::Core;
+use crate::core::plan::{self, Remap, Request, Spare, Step};
+use crate::core::pool::PoolIndex;
+use crate::core::sleep::{Depth, Kept};
+use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, PhysicalHandle, Stream};
+use crate::error::{Error, Result};
+use crate::stats::DriverCalls;
+
+/// What becomes of the content of live blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SleepMode {
+    /// It is lost: after waking, blocks hold anything.
+    Discard,
+    /// It is kept in page-locked host memory and copied back.
+    Offload,
+}
+
+/// What putting pools to sleep brought; bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slept {
+    /// Pools that fell asleep.
+    pub pools: u32,
+    /// Physical memory given back to the driver.
+    pub returned_bytes: u64,
+    /// By how much the free memory grew that the device itself reports. Less than `returned_bytes` where
+    /// others took memory meanwhile, or the device keeps memory while addresses are reserved.
+    pub device_bytes: u64,
+    /// Page-locked host memory that keeps content.
+    pub host_bytes: u64,
+}
+
+/// What waking pools took; bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// Pools that woke.
+    pub pools: u32,
+    /// Physical memory put behind them.
+    pub mapped_bytes: u64,
+    /// Content copied back.
+    pub copied_bytes: u64,
+}
+
+/// Of each pool, where its content is kept.
+type Contents = Vec<Vec<Kept>>;
+
+/// Bytes of a host block, at most: copies into one run while the next is allocated.
+const PIECE: u64 = 64 << 20;
+
+impl DeviceAllocator {
+    /// Puts all pools with the tag to sleep, on one device or on all: their memory goes back to the device, their
+    /// addresses and live blocks stay. Waits for the streams that used them. Until they wake, nobody may queue work
+    /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] when no pool has the tag, or for an unknown device. [`Error::State`] when a pool cannot
+    /// sleep (the default pool, captured graphs, memory from a source or in fixed blocks), when another thread is putting
+    /// it to sleep or waking it, or while the device cannot be waited for because of a capture.
+    /// [`Error::Driver`] when the driver refuses. The pools of that device are awake then; those of devices before it sleep.
+    pub fn sleep(&self, device: Option<DeviceId>, tag: &str, mode: SleepMode) -> Result<Slept> {
+        let mut sum = Slept::default();
+        for (state, pools) in self.tagged(device, tag)? {
+            let slept = self.caller(state).sleep(&pools, mode)?;
+            sum.pools += slept.pools;
+            sum.returned_bytes += slept.returned_bytes;
+            sum.device_bytes += slept.device_bytes;
+            sum.host_bytes += slept.host_bytes;
+        }
+        Ok(sum)
+    }
+
+    /// Wakes all pools with the tag, on one device or on all: memory is put behind their blocks at the same addresses,
+    /// and kept content is copied back; it is there when the call returns. Pools that are awake are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] when the device has too little memory, also after what is idle elsewhere was taken;
+    /// [`Error::Argument`], [`Error::State`] and [`Error::Driver`] as [`sleep`](Self::sleep). The pools of that device sleep then as
+    /// before, with their content; those of devices before it are awake.
+    pub fn wake(&self, device: Option<DeviceId>, tag: &str) -> Result<Woken> {
+        let mut sum = Woken::default();
+        for (state, pools) in self.tagged(device, tag)? {
+            let woken = self.caller(state).wake(&pools)?;
+            sum.pools += woken.pools;
+            sum.mapped_bytes += woken.mapped_bytes;
+            sum.copied_bytes += woken.copied_bytes;
+        }
+        Ok(sum)
+    }
+
+    /// Whether a pool sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a pool that does not exist.
+    pub fn is_asleep(&self, pool: PoolId) -> Result<bool> {
+        let state = self.device(pool.device)?;
+        let core = state.core.lock();
+        Ok(core.is_asleep(super::pools::known(&core, pool)?))
+    }
+
+    /// The devices with pools of that tag, and these.
+    fn tagged(&self, device: Option<DeviceId>, tag: &str) -> Result<Vec<(&Device, Vec<PoolIndex>)>> {
+        let mut found = Vec::new();
+        for id in self.chosen(device)? {
+            let Some(state) = self.used(id)? else { continue };
+            let core = state.core.lock();
+            let pools: Vec<_> =
+                core.pools.indices().filter(|&pool| core.pools.get(pool).rules.tag == tag).collect();
+            drop(core);
+            if !pools.is_empty() {
+                found.push((state, pools));
+            }
+        }
+        if found.is_empty() {
+            return Err(Error::Argument {
+                name: "tag",
+                value: tag.to_owned(),
+                expected: "the tag of a pool made by create_pool",
+            });
+        }
+        Ok(found)
+    }
+}
+
+impl Caller<'_> {
+    /// Ends what is to be done for a block freed in a pool that sleeps.
+    pub(super) fn free_asleep(&self, mut core: super::requests::Guard<'_>, pool: PoolIndex) -> Result<()> {
+        let kept = core.rouse_if_empty(pool);
+        self.watch(&mut core, 2);
+        self.tell(core);
+        self.free_kept(kept);
+        Ok(())
+    }
+
+    /// Frees the host memory of a device's sleeping pools.
+    pub(super) fn drop_kept(&self) {
+        let mut core = self.device.core.lock();
+        let pools: Vec<_> = core.pools.indices().collect();
+        let mut all = Vec::new();
+        for pool in pools {
+            if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                all.append(&mut sleep.kept);
+            }
+        }
+        drop(core);
+        self.free_kept(all);
+        // Where no wait succeeds any more, the device is gone and with it what could write there.
+        if !self.device.limbo.lock().is_empty() && self.wait_for_copies().is_err() {
+            let left = core::mem::take(&mut *self.device.limbo.lock());
+            self.free_kept(left);
+        }
+    }
+
+    fn sleep(&self, pools: &[PoolIndex], mode: SleepMode) -> Result<Slept> {
+        let before = self.driver.memory_info(self.device.limits.device);
+        let pools = self.begin(pools, Depth::Falling)?;
+        if pools.is_empty() {
+            return Ok(Slept::default());
+        }
+        let answer = self.fall_asleep(&pools, mode);
+        let mut core = self.device.core.lock();
+        match answer {
+            Ok((returned_bytes, kept)) => {
+                let host_bytes = kept.iter().flatten().map(|kept| kept.bytes).sum();
+                let mut unused = Vec::new();
+                for (&pool, kept) in pools.iter().zip(kept) {
+                    if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                        sleep.depth = Depth::Asleep;
+                        sleep.kept = kept;
+                    }
+                    unused.extend(core.rouse_if_empty(pool));
+                }
+                self.watch(&mut core, 2);
+                drop(core);
+                self.free_kept(unused);
+                let after = self.driver.memory_info(self.device.limits.device);
+                let device_bytes = match (before, after) {
+                    (Ok(before), Ok(after)) => after.free.saturating_sub(before.free),
+                    _ => 0,
+                };
+                Ok(Slept { pools: pools.len() as u32, returned_bytes, device_bytes, host_bytes })
+            }
+            Err((error, kept)) => {
+                let mut unused = Vec::new();
+                for (&pool, kept) in pools.iter().zip(kept) {
+                    if core.bare_granules(pool).is_empty() {
+                        core.rouse(pool);
+                        unused.extend(kept);
+                    } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                        // The driver refused to put back what it had taken: waking tries again.
+                        sleep.depth = Depth::Asleep;
+                        sleep.kept = kept;
+                    }
+                }
+                self.watch(&mut core, 2);
+                drop(core);
+                self.free_kept(unused);
+                Err(error)
+            }
+        }
+    }
+
+    /// Marks the pools that are not in the wanted state yet as on their way, so that nothing is placed in them.
+    fn begin(&self, pools: &[PoolIndex], depth: Depth) -> Result<Vec<PoolIndex>> {
+        let falling = depth == Depth::Falling;
+        let operation = if falling { "putting a pool to sleep" } else { "waking a pool" };
+        let mut core = self.device.core.lock();
+        let mut chosen = Vec::new();
+        for &pool in pools {
+            let refused = match &core.pools.get(pool).sleep {
+                None if falling => core.insomnia(pool),
+                None => continue,
+                Some(sleep) if sleep.depth != Depth::Asleep => {
+                    Some("another thread is putting it to sleep or waking it; try again")
+                }
+                Some(_) if falling => continue,
+                Some(_) => None,
+            };
+            if let Some(reason) = refused {
+                return Err(Error::State { operation, reason });
+            }
+            chosen.push(pool);
+        }
+        for &pool in &chosen {
+            if falling {
+                core.lull(pool);
+            } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                sleep.depth = Depth::Waking;
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// Takes the memory away; the bytes given back, and of each pool where its content is, also after a failure.
+    fn fall_asleep(
+        &self,
+        pools: &[PoolIndex],
+        mode: SleepMode,
+    ) -> core::result::Result<(u64, Contents), (Error, Contents)> {
+        let mut kept: Contents = vec![Vec::new(); pools.len()];
+        if let Err(error) = self.wait_for_users(pools) {
+            return Err((error, kept));
+        }
+        if mode == SleepMode::Offload {
+            for (&pool, kept_of) in pools.iter().zip(&mut kept) {
+                let stretches = self.device.core.lock().live_stretches(pool);
+                match self.offload(&stretches) {
+                    Ok(pieces) => *kept_of = pieces,
+                    Err(error) => return Err((error.into(), kept)),
+                }
+            }
+        }
+        match self.take_away(pools) {
+            Ok(bytes) => Ok((bytes, kept)),
+            Err(error) => Err((error.into(), kept)),
+        }
+    }
+
+    /// Waits until no queued work can touch memory of the pools.
+    fn wait_for_users(&self, pools: &[PoolIndex]) -> Result<()> {
+        let refused = |reason| Err(Error::State { operation: "putting a pool to sleep", reason });
+        let mut core = self.device.core.lock();
+        // Another thread's driver calls for these pools end soon, and no new ones begin.
+        while pools.iter().any(|&pool| core.is_moving(pool)) {
+            drop(core);
+            std::thread::yield_now();
+            core = self.device.core.lock();
+        }
+        let mut chore = Request::chore();
+        let mut users: Vec<u32> = pools.iter().flat_map(|&pool| core.users_of(pool)).collect();
+        users.sort_unstable();
+        users.dedup();
+        let able =
+            |core: &Core, id: u32| core.streams[id as usize].alive && !core.streams[id as usize].broken;
+        let open: Vec<u32> = users.iter().copied().filter(|&id| able(&core, id)).collect();
+        if !open.is_empty() {
+            let step = core.close(&open);
+            core = self.perform(core, step, &mut chore);
+        }
+        for &id in &users {
+            // Where no event could be recorded, the epoch counts as open and only the device can end it.
+            let newest = core.streams[id as usize].closing.back().copied();
+            if let Some((event, epoch)) = newest {
+                core = self.perform(core, Step::WaitEvent(id, event, epoch), &mut chore);
+            }
+        }
+        let stuck: Vec<(u32, u32)> = users
+            .iter()
+            .filter(|&&id| !able(&core, id) || core.streams[id as usize].has_open_work())
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|id| (id, core.streams[id as usize].close_epoch()))
+            .collect();
+        if !stuck.is_empty() {
+            core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
+        }
+        let waiting = pools.iter().any(|&pool| core.is_waiting(pool));
+        self.tell(core);
+        match chore.failure.take() {
+            Some(error) => Err(error),
+            None if chore.captured => {
+                refused("a graph is being captured on a stream that uses it; end that first")
+            }
+            None if waiting => refused("other streams were told to use its blocks meanwhile; try again"),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies stretches of device memory to the host.
+    fn offload(&self, stretches: &[(u64, u64)]) -> DriverResult<Vec<Kept>> {
+        let device = self.device.limits.device;
+        let mut pieces: Vec<Kept> = Vec::new();
+        let mut failure = None;
+        'all: for &(start, bytes) in stretches {
+            let mut at = start;
+            while at < start + bytes {
+                let length = PIECE.min(start + bytes - at);
+                let host = match self.driver.malloc_host(device, length) {
+                    Ok(host) => host,
+                    Err(error) => {
+                        failure = Some(error);
+                        break 'all;
+                    }
+                };
+                let piece = Kept { host, device: at, bytes: length };
+                pieces.push(piece);
+                if let Err(error) = self.queue_copy(piece, true) {
+                    failure = Some(error);
+                    break 'all;
+                }
+                at += length;
+            }
+        }
+        // Also after a failure: the copies that are queued must be over before their memory is freed.
+        let waited = self.wait_for_copies();
+        if waited.is_err() {
+            // A copy may still write there: it is freed once a wait succeeds.
+            self.device.limbo.lock().append(&mut pieces);
+        }
+        match failure.map_or(waited, Err) {
+            Ok(()) => Ok(pieces),
+            Err(error) => {
+                self.free_kept(pieces);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until all copies are done: for their stream, or for the device if that is refused. Host memory that a
+    /// wait that failed left behind is freed.
+    fn wait_for_copies(&self) -> DriverResult<()> {
+        let device = self.device.limits.device;
+        let waited = self.driver.synchronize_stream(device, Stream(0));
+        waited.or_else(|error| self.driver.synchronize_device(device).map_err(|_| error))?;
+        let done = core::mem::take(&mut *self.device.limbo.lock());
+        self.free_kept(done);
+        Ok(())
+    }
+
+    fn queue_copy(&self, piece: Kept, to_host: bool) -> DriverResult<()> {
+        let copy = HostCopy { host: piece.host, device: piece.device, bytes: piece.bytes, to_host };
+        // SAFETY: the piece lies in a block of `malloc_host` that belongs to this call or to the sleeping pool, and
+        // is freed only after the default stream, on which the copy is queued, was waited for.
+        unsafe { self.driver.copy_async(self.device.limits.device, copy, Stream(0)) }
+    }
+
+    fn free_kept(&self, kept: Vec<Kept>) {
+        for piece in kept {
+            // What the driver does not take back, nobody can give back.
+            let _ = self.driver.free_host(self.device.limits.device, piece.host);
+        }
+    }
+
+    /// Unmaps and frees all chunks of the pools; the bytes given back. When one cannot be unmapped, those unmapped
+    /// before are put back.
+    fn take_away(&self, pools: &[PoolIndex]) -> DriverResult<u64> {
+        let Device { limits, .. } = self.device;
+        let chunks: Vec<(u64, PhysicalHandle)> = {
+            let core = self.device.core.lock();
+            pools.iter().flat_map(|&pool| core.chunks_of(pool)).collect()
+        };
+        let mut calls = DriverCalls::default();
+        let mut failure = None;
+        let mut unmapped = 0;
+        for &(address, _) in &chunks {
+            calls.unmap += 1;
+            if let Err(error) = self.driver.unmap(limits.device, address) {
+                failure = Some(error);
+                break;
+            }
+            unmapped += 1;
+        }
+        let gone: Vec<u64> = chunks[..unmapped].iter().map(|&(address, _)| address).collect();
+        if let Some(error) = failure {
+            self.device.core.lock().tally.count_calls(&calls);
+            self.put_back(&chunks[..unmapped]);
+            return Err(error);
+        }
+        let mut left = Vec::new();
+        for &(_, handle) in &chunks {
+            calls.free_physical += 1;
+            if self.driver.free_physical(limits.device, handle).is_err() {
+                // It serves whoever needs a chunk next.
+                left.push(Spare { handle, fresh: false });
+            }
+        }
+        let freed = chunks.len() - left.len();
+        let mut core = self.device.core.lock();
+        core.tally.count_calls(&calls);
+        core.strip(&gone);
+        core.forget_chunks(freed, left);
+        Ok(freed as u64 * limits.granule)
+    }
+
+    /// Maps chunks where they were. Content survives that. Chunks for which it is refused serve whoever needs
+    /// one next, and the pool stays asleep.
+    fn put_back(&self, chunks: &[(u64, PhysicalHandle)]) {
+        let limits = &self.device.limits;
+        let mut calls = DriverCalls::default();
+        let mut lost = (Vec::new(), Vec::new());
+        for &(address, handle) in chunks {
+            calls.map += 1;
+            if self.driver.map(limits.device, address, limits.granule, handle).is_err() {
+                lost.0.push(address);
+                lost.1.push(Spare { handle, fresh: false });
+            }
+        }
+        let mut core = self.device.core.lock();
+        core.tally.count_calls(&calls);
+        core.strip(&lost.0);
+        core.forget_chunks(0, lost.1);
+    }
+
+    fn wake(&self, pools: &[PoolIndex]) -> Result<Woken> {
+        let pools = self.begin(pools, Depth::Waking)?;
+        if pools.is_empty() {
+            return Ok(Woken::default());
+        }
+        let answer = self.provide(&pools).and_then(|mapped_bytes| {
+            let copied_bytes = self.bring_back(&pools)?;
+            Ok(Woken { pools: pools.len() as u32, mapped_bytes, copied_bytes })
+        });
+        let mut core = self.device.core.lock();
+        let mut kept = Vec::new();
+        for &pool in &pools {
+            if answer.is_ok() {
+                kept.extend(core.rouse(pool));
+            } else {
+                if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                    sleep.depth = Depth::Asleep;
+                }
+                kept.extend(core.rouse_if_empty(pool));
+            }
+        }
+        let spare = core.spare();
+        if let Some(step) = spare.filter(|_| answer.is_err()) {
+            core = self.perform(core, step, &mut Request::chore());
+        }
+        self.watch(&mut core, 2);
+        self.tell(core);
+        self.free_kept(kept);
+        answer
+    }
+
+    /// Puts chunks behind all live blocks of the pools; the bytes mapped.
+    fn provide(&self, pools: &[PoolIndex]) -> Result<u64> {
+        let limits = &self.device.limits;
+        let mut pressed = Request::chore();
+        let mut emptied = false;
+        loop {
+            let mut core = self.device.core.lock();
+            self.device.drain(&mut core, self.map);
+            let missing: Vec<u64> = pools.iter().flat_map(|&pool| core.bare_granules(pool)).collect();
+            let bytes = missing.len() as u64 * limits.granule;
+            if missing.is_empty() {
+                return Ok(0);
+            }
+            let Some(remap) = core.refill(missing, pressed.device_full) else {
+                if core::mem::replace(&mut emptied, true) {
+                    pressed.requested = bytes;
+                    pressed.len = bytes;
+                    let error = core.out_of_memory(&pressed);
+                    drop(core);
+                    return Err(self.complete(error));
+                }
+                // What streams have passed by now is idle, too.
+                drop(core);
+                self.settle_streams(&mut pressed)?;
+                continue;
+            };
+            let outcome = self.remap(core, remap)?;
+            match outcome {
+                None => return Ok(bytes),
+                Some(error) if error.is_out_of_memory() && !pressed.device_full => pressed.device_full = true,
+                Some(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Closes all epochs and waits for them.
+    fn settle_streams(&self, chore: &mut Request) -> Result<()> {
+        let mut core = self.device.core.lock();
+        if let Some(step) = core.close_all() {
+            core = self.perform(core, step, chore);
+        }
+        while let Some(step) = core.wait_for_newest().filter(|_| chore.failure.is_none()) {
+            core = self.perform(core, step, chore);
+        }
+        drop(core);
+        chore.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Performs a remap of sleeping pools; what failed, if anything did.
+    fn remap(&self, core: super::requests::Guard<'_>, remap: Remap) -> Result<Option<DriverError>> {
+        drop(core);
+        let limits = &self.device.limits;
+        let caller = plan::Caller {
+            driver: self.driver,
+            device: limits.device,
+            granule: limits.granule,
+            pages: limits.pages,
+        };
+        let mut calls = DriverCalls::default();
+        let mut done = plan::remap_chunks(caller, &remap, &mut calls);
+        let failure = done.failure.take().map(|(_, error)| error);
+        let mut core = self.device.core.lock();
+        core.tally.count_calls(&calls);
+        core.commit_refill(remap, done);
+        Ok(failure)
+    }
+
+    /// Copies the kept content of the pools back; bytes.
+    fn bring_back(&self, pools: &[PoolIndex]) -> Result<u64> {
+        let mut copies = Vec::new();
+        {
+            let core = self.device.core.lock();
+            for &pool in pools {
+                let kept = core.pools.get(pool).sleep.as_ref().map_or(&[][..], |sleep| &sleep.kept);
+                let stretches = core.live_stretches(pool);
+                copies.extend(kept.iter().flat_map(|piece| still_live(piece, &stretches)));
+            }
+        }
+        let queued: DriverResult<()> = copies.iter().try_for_each(|&piece| self.queue_copy(piece, false));
+        // While a copy may run nothing is taken away again: the pools sleep on with memory behind them.
+        self.wait_for_copies()?;
+        if let Err(error) = queued {
+            // The content is still on the host: asleep as before.
+            self.take_away(pools)?;
+            return Err(error.into());
+        }
+        Ok(copies.iter().map(|piece| piece.bytes).sum())
+    }
+}
+
+/// The parts of a kept piece that live blocks still want.
+fn still_live(piece: &Kept, stretches: &[(u64, u64)]) -> Vec<Kept> {
+    let parts = stretches.iter().filter_map(|&(start, bytes)| {
+        let from = start.max(piece.device);
+        let to = (start + bytes).min(piece.device + piece.bytes);
+        (from < to).then(|| Kept { host: piece.host + (from - piece.device), device: from, bytes: to - from })
+    });
+    parts.collect()
+}

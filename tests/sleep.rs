@@ -1,0 +1,293 @@
+//! Sleep and wake: memory goes, addresses and content stay, and every wrong order has its answer.
+
+use std::sync::Arc;
+
+use ascend_alloc::driver::{SimDriver, Stream};
+use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode};
+use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
+
+const MIB: u64 = 1 << 20;
+const STREAM: Stream = Stream(0);
+
+struct Rig {
+    sim: Sim,
+    allocator: DeviceAllocator,
+    pool: PoolId,
+    blocks: Vec<(DevicePtr, u64)>,
+}
+
+/// A pool `weights` with blocks of many sizes, filled with a pattern each.
+fn rig(capacity: u64) -> Rig {
+    let sim = Sim::new(SimConfig { capacity, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap();
+    let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let sizes = [3 * MIB, 700, 20 * MIB, 2 * MIB, 100_000, 5 * MIB + 1];
+    let blocks: Vec<_> =
+        sizes.iter().map(|&bytes| (allocator.allocate_in(pool, bytes, 0, STREAM).unwrap(), bytes)).collect();
+    for (number, &(ptr, bytes)) in blocks.iter().enumerate() {
+        sim.fill_bytes(ptr.0, bytes, number as u8 + 1).unwrap();
+    }
+    // A gap between live blocks.
+    let (gap, _) = blocks[3];
+    allocator.deallocate(gap).unwrap();
+    let blocks = blocks.into_iter().filter(|&(ptr, _)| ptr != gap).collect();
+    Rig { sim, allocator, pool, blocks }
+}
+
+impl Rig {
+    fn free(&self) -> u64 {
+        self.sim.mem_info(1).unwrap().0
+    }
+
+    fn assert_content(&self) {
+        for &(ptr, bytes) in &self.blocks {
+            let mut first = [0; 4];
+            let mut last = [0; 4];
+            self.sim.read_bytes(ptr.0, &mut first).unwrap();
+            self.sim.read_bytes(ptr.0 + bytes - 4, &mut last).unwrap();
+            assert!(first[0] != 0 && first == [first[0]; 4] && last == first, "block at {:#x}", ptr.0);
+        }
+    }
+
+    /// Frees everything; every taken call was answered by a returning one.
+    fn finish(self) {
+        let sim = self.close();
+        assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"), "host memory is given back");
+        assert_eq!(sim.count("aclrtMapMem"), sim.count("aclrtUnmapMem"));
+    }
+
+    /// Frees everything.
+    fn close(self) -> Sim {
+        for &(ptr, _) in &self.blocks {
+            self.allocator.deallocate(ptr).unwrap();
+        }
+        self.allocator.release_pool(self.pool).unwrap();
+        self.allocator.empty_cache(None).unwrap();
+        self.allocator.check().unwrap();
+        assert_eq!((self.sim.physical_bytes(0), self.sim.reserved_bytes()), (0, 0));
+        assert!(self.sim.findings().is_empty(), "{:?}", self.sim.findings());
+        self.sim
+    }
+}
+
+#[test]
+fn memory_goes_and_addresses_stay() {
+    let rig = rig(1 << 30);
+    let (free, reserved) = (rig.free(), rig.sim.reserved_bytes());
+    let before = rig.allocator.stats(0).unwrap();
+    let slept = rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    assert_eq!(slept.pools, 1);
+    assert_eq!(slept.returned_bytes, rig.free() - free, "as the device counts");
+    assert_eq!((slept.device_bytes, slept.host_bytes), (slept.returned_bytes, 0));
+    assert_eq!((rig.sim.physical_bytes(0), rig.sim.reserved_bytes()), (0, reserved));
+    let asleep = rig.allocator.stats(0).unwrap();
+    assert_eq!(asleep.reserved_bytes.all.current, 0);
+    assert_eq!(asleep.allocated_bytes.all.current, before.allocated_bytes.all.current);
+    assert_eq!(asleep.sleeping_bytes as i64, before.active_bytes.all.current);
+    assert!(rig.allocator.is_asleep(rig.pool).unwrap());
+    let woken = rig.allocator.wake(None, "weights").unwrap();
+    // The gap of 2 MiB between live blocks may stay without memory.
+    assert!(woken.mapped_bytes <= slept.returned_bytes && woken.copied_bytes == 0);
+    for &(ptr, bytes) in &rig.blocks {
+        assert_eq!(rig.allocator.block_info(ptr).unwrap().requested, bytes);
+        rig.sim.fill_bytes(ptr.0, bytes, 9).unwrap();
+    }
+    assert_eq!(rig.allocator.stats(0).unwrap().sleeping_bytes, 0);
+    rig.finish();
+}
+
+#[test]
+fn offloaded_content_comes_back() {
+    let rig = rig(1 << 30);
+    let slept = rig.allocator.sleep(Some(0), "weights", SleepMode::Offload).unwrap();
+    let live: u64 = rig.blocks.iter().map(|&(ptr, _)| rig.allocator.block_info(ptr).unwrap().bytes).sum();
+    assert_eq!(slept.host_bytes, live, "what is free is not copied");
+    // Another tenant uses the memory meanwhile.
+    let tenant = rig.allocator.allocate(0, 1 << 29, 0, STREAM).unwrap();
+    rig.sim.fill_bytes(tenant.0, 1 << 29, 0xee).unwrap();
+    rig.allocator.deallocate(tenant).unwrap();
+    let woken = rig.allocator.wake(Some(0), "weights").unwrap();
+    assert_eq!(woken.copied_bytes, live);
+    rig.assert_content();
+    rig.finish();
+}
+
+#[test]
+fn queued_work_is_waited_for() {
+    let rig = rig(1 << 30);
+    let other = Stream(rig.sim.create_stream().unwrap());
+    let (ptr, bytes) = rig.blocks[2];
+    rig.allocator.record_stream(ptr, other).unwrap();
+    rig.sim.submit(other.0, Task::new("kernel").writes(ptr.0, bytes, 1)).unwrap();
+    rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    assert!(rig.sim.findings().is_empty(), "{:?}", rig.sim.findings());
+    assert_eq!(rig.sim.count("aclrtSynchronizeDevice"), 0, "only the streams that used it");
+    rig.allocator.wake(None, "weights").unwrap();
+    rig.finish();
+}
+
+#[test]
+fn sleeping_and_waking_twice_changes_nothing() {
+    let rig = rig(1 << 30);
+    assert_eq!(rig.allocator.wake(None, "weights").unwrap().pools, 0, "it was awake");
+    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    for mode in [SleepMode::Offload, SleepMode::Discard] {
+        assert_eq!(rig.allocator.sleep(None, "weights", mode).unwrap(), Default::default());
+    }
+    assert_eq!(rig.allocator.wake(None, "weights").unwrap().pools, 1);
+    assert_eq!(rig.allocator.wake(None, "weights").unwrap(), Default::default());
+    rig.assert_content();
+    rig.finish();
+}
+
+#[test]
+fn blocks_can_be_freed_while_asleep() {
+    for all in [false, true] {
+        let mut rig = rig(1 << 30);
+        rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+        let rest = if all { 0 } else { 2 };
+        for (ptr, _) in rig.blocks.split_off(rest) {
+            rig.allocator.deallocate(ptr).unwrap();
+            assert!(matches!(rig.allocator.deallocate(ptr), Err(Error::Pointer { .. })), "once only");
+        }
+        assert_eq!(rig.allocator.is_asleep(rig.pool).unwrap(), !all, "the last block wakes it");
+        let woken = rig.allocator.wake(None, "weights").unwrap();
+        assert_eq!(woken.pools, u32::from(!all));
+        rig.assert_content();
+        let again = rig.allocator.allocate_in(rig.pool, 8 * MIB, 0, STREAM).unwrap();
+        rig.allocator.deallocate(again).unwrap();
+        rig.finish();
+    }
+}
+
+#[test]
+fn what_a_sleeping_pool_cannot_do_is_said() {
+    let rig = rig(1 << 30);
+    rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    let state = |answer: Result<(), Error>| assert!(matches!(answer, Err(Error::State { .. })), "{answer:?}");
+    state(rig.allocator.allocate_in(rig.pool, MIB, 0, STREAM).map(drop));
+    let route = rig.allocator.route(rig.pool, RouteFilter::ThisThread).unwrap();
+    state(rig.allocator.allocate(0, MIB, 0, STREAM).map(drop));
+    drop(route);
+    let (ptr, bytes) = rig.blocks[0];
+    state(rig.allocator.grow_in_place(ptr, bytes + 4 * MIB).map(drop));
+    rig.allocator.shrink_in_place(ptr, 2 * MIB).unwrap();
+    let other = Stream(rig.sim.create_stream().unwrap());
+    rig.allocator.record_stream(ptr, other).unwrap();
+    rig.allocator.empty_cache(None).unwrap();
+    rig.allocator.check().unwrap();
+    let missing = rig.allocator.sleep(None, "activations", SleepMode::Discard);
+    assert!(matches!(missing, Err(Error::Argument { name: "tag", .. })), "{missing:?}");
+    state(rig.allocator.sleep(None, "", SleepMode::Discard).map(drop));
+    rig.allocator.wake(None, "weights").unwrap();
+    rig.finish();
+}
+
+#[test]
+fn pools_of_one_tag_wake_without_the_others() {
+    let rig = rig(1 << 30);
+    let cache = rig.allocator.create_pool(0, PoolOptions::tagged("cache")).unwrap();
+    let block = rig.allocator.allocate_in(cache, 30 * MIB, 0, STREAM).unwrap();
+    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    rig.allocator.sleep(None, "cache", SleepMode::Discard).unwrap();
+    assert_eq!(rig.sim.physical_bytes(0), 0);
+    rig.allocator.wake(None, "weights").unwrap();
+    rig.assert_content();
+    assert!(rig.allocator.is_asleep(cache).unwrap());
+    rig.allocator.wake(None, "cache").unwrap();
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.release_pool(cache).unwrap();
+    rig.finish();
+}
+
+#[test]
+fn waking_without_enough_memory_leaves_all_asleep() {
+    let rig = rig(64 * MIB);
+    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    rig.sim.set_foreign_bytes(0, 50 * MIB);
+    let failed = rig.allocator.wake(None, "weights");
+    assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+    assert!(rig.allocator.is_asleep(rig.pool).unwrap());
+    assert_eq!(rig.sim.physical_bytes(0), 0, "what was taken went back");
+    rig.allocator.check().unwrap();
+    rig.sim.set_foreign_bytes(0, 0);
+    // What is idle in another pool is taken.
+    let idle = rig.allocator.allocate(0, 60 * MIB, 0, STREAM).unwrap();
+    rig.allocator.deallocate(idle).unwrap();
+    rig.allocator.wake(None, "weights").unwrap();
+    rig.assert_content();
+    rig.finish();
+}
+
+#[test]
+fn graphs_and_captures_keep_a_pool_awake() {
+    let rig = rig(1 << 30);
+    let graph = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap().finish();
+    let refused = rig.allocator.sleep(None, "weights", SleepMode::Discard);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    drop(graph);
+    let stream = Stream(rig.sim.create_stream().unwrap());
+    rig.allocator.record_stream(rig.blocks[0].0, stream).unwrap();
+    rig.sim.capture_begin(stream.0, CaptureMode::Global).unwrap();
+    let refused = rig.allocator.sleep(None, "weights", SleepMode::Offload);
+    assert!(refused.is_err(), "{refused:?}");
+    assert!(!rig.allocator.is_asleep(rig.pool).unwrap());
+    rig.sim.capture_end(stream.0).unwrap();
+    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    rig.allocator.wake(None, "weights").unwrap();
+    rig.assert_content();
+    rig.finish();
+}
+
+#[test]
+fn an_allocator_can_end_while_pools_sleep() {
+    let rig = rig(1 << 30);
+    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    let Rig { sim, allocator, .. } = rig;
+    drop(allocator);
+    assert_eq!(sim.physical_bytes(0), 0);
+    assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
+}
+
+#[test]
+fn a_failing_call_at_any_point_leaves_a_defined_state() {
+    const CALLS: [&str; 9] = [
+        "aclrtUnmapMem",
+        "aclrtFreePhysical",
+        "aclrtMallocPhysical",
+        "aclrtMapMem",
+        "aclrtMallocHost",
+        "aclrtMemcpyAsync",
+        "aclrtSynchronizeStream",
+        "aclrtSynchronizeEvent",
+        "aclrtRecordEvent",
+    ];
+    for call in CALLS {
+        for always in [false, true] {
+            for k in 1..40 {
+                let rig = rig(256 * MIB);
+                rig.sim.fail(call, k, 507_899, always).unwrap();
+                let before = rig.sim.count(call);
+                let slept = rig.allocator.sleep(None, "weights", SleepMode::Offload);
+                let woken = rig.allocator.wake(None, "weights");
+                let reached = rig.sim.count(call) - before >= k;
+                rig.sim.clear_faults();
+                rig.allocator.check().unwrap();
+                if slept.is_err() || woken.is_err() {
+                    assert!(reached, "{call} {k}: {slept:?} {woken:?}");
+                    // Whatever state it is in, this brings it back.
+                    rig.allocator.wake(None, "weights").unwrap();
+                }
+                assert!(!rig.allocator.is_asleep(rig.pool).unwrap());
+                rig.assert_content();
+                // Refused calls are counted too, so that the counts need not match.
+                rig.close();
+                if !reached {
+                    break;
+                }
+            }
+        }
+    }
+}
