@@ -171,10 +171,10 @@ impl Caller<'_> {
         if pools.is_empty() {
             return Ok(Slept::default());
         }
-        let answer = self.fall_asleep(&pools, mode);
+        let (kept, answer) = self.fall_asleep(&pools, mode);
         let mut core = self.device.core.lock();
         match answer {
-            Ok((returned_bytes, kept)) => {
+            Ok(returned_bytes) => {
                 let host_bytes = kept.iter().flatten().map(|kept| kept.bytes).sum();
                 let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
@@ -194,7 +194,7 @@ impl Caller<'_> {
                 };
                 Ok(Slept { pools: pools.len() as u32, returned_bytes, device_bytes, host_bytes })
             }
-            Err((error, kept)) => {
+            Err(error) => {
                 let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
                     if core.bare_granules(pool).is_empty() {
@@ -245,29 +245,22 @@ impl Caller<'_> {
         Ok(chosen)
     }
 
-    /// Takes the memory away; the bytes given back, and of each pool where its content is, also after a failure.
-    fn fall_asleep(
-        &self,
-        pools: &[PoolIndex],
-        mode: SleepMode,
-    ) -> core::result::Result<(u64, Contents), (Error, Contents)> {
+    /// Takes the memory away: of each pool where its content is, also after a failure; and the bytes given back.
+    fn fall_asleep(&self, pools: &[PoolIndex], mode: SleepMode) -> (Contents, Result<u64>) {
         let mut kept: Contents = vec![Vec::new(); pools.len()];
         if let Err(error) = self.wait_for_users(pools) {
-            return Err((error, kept));
+            return (kept, Err(error));
         }
         if mode == SleepMode::Offload {
             for (&pool, kept_of) in pools.iter().zip(&mut kept) {
                 let stretches = self.device.core.lock().live_stretches(pool);
                 match self.offload(&stretches) {
                     Ok(pieces) => *kept_of = pieces,
-                    Err(error) => return Err((error.into(), kept)),
+                    Err(error) => return (kept, Err(error.into())),
                 }
             }
         }
-        match self.take_away(pools) {
-            Ok(bytes) => Ok((bytes, kept)),
-            Err(error) => Err((error.into(), kept)),
-        }
+        (kept, self.take_away(pools).map_err(Error::from))
     }
 
     /// Waits until no queued work can touch memory of the pools.
