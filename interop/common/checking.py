@@ -6,12 +6,13 @@ printed as what it covered. Later checks still run after a failure. The names of
 down before the first one runs, so that the runner notices those that a crash left out.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _CHECKS: list[tuple[str, Callable[[], str]]] = []
 
@@ -78,13 +79,22 @@ class Simulator:
         """How often each ACL function was called."""
         return json.loads(self._text("acl_sim_counters_json"))
 
-    def keep_busy(self, stream: int, milliseconds: int) -> None:
-        """Queues something to a stream of the current device that takes that long."""
-        sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    @contextlib.contextmanager
+    def busy(self, stream: int) -> Iterator[None]:
+        """Keeps a stream of the current device busy: what is queued to it starts when the block ends."""
+        c = ctypes.CDLL(None)
+        gate = ctypes.create_string_buffer(64)  # a sem_t; no platform has a larger one
+        assert c.sem_init(gate, 0, 0) == 0
         launch = self.library.aclrtLaunchHostFunc
         launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        code = launch(stream, sleep, 1000 * milliseconds)
+        # A function of the C library, so that the simulator's thread needs nothing of Python.
+        code = launch(stream, ctypes.cast(c.sem_wait, ctypes.c_void_p), ctypes.addressof(gate))
         assert code == 0, f"aclrtLaunchHostFunc answered {code}"
+        _GATES.append(gate)
+        try:
+            yield
+        finally:
+            c.sem_post(gate)
 
     def set_capacity(self, device: int, size: int) -> None:
         """Gives a device another capacity in bytes."""
@@ -92,6 +102,9 @@ class Simulator:
 
 
 _SIMULATOR: Simulator | None = None
+
+#: What streams wait at; kept, since a stream may come to its gate at any time.
+_GATES: list = []
 
 
 def simulator() -> Simulator:

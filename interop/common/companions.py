@@ -65,6 +65,8 @@ class Plan:
     opened: list[str] = field(default_factory=list)
     #: Names found as strings in libraries of the wheel: (pattern of files, expression, what to define).
     lookups: list[tuple[str, bytes, list[str]]] = field(default_factory=list)
+    #: Functions that are looked up and are not found by the above.
+    functions: list[str] = field(default_factory=list)
     #: The libraries whose strings name the runtime calls that they look up.
     runtime: list[str] = field(default_factory=list)
     #: C files with functions that must answer something.
@@ -87,7 +89,7 @@ class Wanted:
 def generate(plan: Plan, packages: Path, provided: list[Path], python: list[Path], out: Path) -> list[str]:
     """Makes the companions in `out` and says in some lines what they are.
 
-    `provided` are libraries that will lie beside them, `python` those that hold the interpreter: what
+    `provided` are libraries that lie in `out`, `python` those that hold the interpreter: what
     these define is not defined again.
     """
     wanted = _walk(plan, packages, provided, python)
@@ -95,6 +97,7 @@ def generate(plan: Plan, packages: Path, provided: list[Path], python: list[Path
     linked = sorted(name for name in wanted.plain - taken if re.fullmatch(RUNTIME, name))
     if linked:
         raise RuntimeError(f"the simulator lacks what the wheel is linked against: {', '.join(linked)}")
+    wanted.plain.update(plan.functions)
     for pattern, expression, shapes in plan.lookups:
         for path in _files(packages, pattern):
             for name in elf.strings(path, expression):
@@ -103,7 +106,9 @@ def generate(plan: Plan, packages: Path, provided: list[Path], python: list[Path
     objects = [_object(out, path) for path in plan.answers]
     answered = {name for path in objects for name in elf.tool("nm", "-gj", "--defined-only", path).split()}
     names = sorted(wanted.plain - taken - answered)
-    _link(out, NOOP, _source(names, plan.returns, report=True), {}, objects)
+    # A search that starts at a companion comes to the runtime too, as with the vendor's libraries.
+    runtime = [f"-L{out}", "-Wl,--no-as-needed", *(f"-l:{path.name}" for path in provided)]
+    _link(out, NOOP, _source(names, plan.returns, report=True), {}, [*objects, *runtime])
     with_version = 0
     libraries = sorted(wanted.libraries | set(plan.opened))
     for library in libraries:

@@ -76,8 +76,11 @@ class Environment:
         }
 
 
-def prepare(framework: Framework, fresh: bool = False) -> Environment:
-    """Makes the environment of a framework, or brings it up to date; `fresh` throws an old one away."""
+def prepare(framework: Framework, fresh: bool = False, surface: str | None = None) -> Environment:
+    """Makes the environment of a framework, or brings it up to date.
+
+    `fresh` throws an old one away; `surface` is the CANN version whose symbols the simulator has.
+    """
     parent = Path(os.environ.get(ENVIRONMENTS) or REPOSITORY / "interop" / ".env").resolve()
     folder = parent / framework.name
     if fresh and folder.exists():
@@ -88,7 +91,7 @@ def prepare(framework: Framework, fresh: bool = False) -> Environment:
     python = folder / "venv" / "bin" / "python"
     packages, *interpreter = _ask(python)
     environment = Environment(framework, folder, Path(packages))
-    _lay_out(environment, [Path(path) for path in interpreter])
+    _lay_out(environment, [Path(path) for path in interpreter], surface)
     return environment
 
 
@@ -138,19 +141,18 @@ def _ask(python: Path) -> list[str]:
     return [packages, executable, *([library] if library.endswith(".so") or ".so." in library else [])]
 
 
-def _lay_out(environment: Environment, interpreter: list[Path]) -> None:
-    simulator = _simulator()
+def _lay_out(environment: Environment, interpreter: list[Path], surface: str | None) -> None:
     if environment.cann.exists():
         shutil.rmtree(environment.cann)
     lib = environment.cann / "lib64"
     for part in ("lib64", "opp", "runtime", "compiler"):
         (environment.cann / part).mkdir(parents=True)
-    ours = lib / "libascendcl.so"
-    shutil.copy2(simulator, ours)
+    _simulator(environment.cann, surface)
     start = time.monotonic()
     plan = environment.framework.plan
+    holders = [path for path in interpreter if path.exists()]
     try:
-        made = companions.generate(plan, environment.packages, [ours], [p for p in interpreter if p.exists()], lib)
+        made = companions.generate(plan, environment.packages, [lib / "libascendcl.so"], holders, lib)
     except RuntimeError as error:
         raise SystemExit(f"interop: {error}") from None
     for line in made:
@@ -158,22 +160,14 @@ def _lay_out(environment: Environment, interpreter: list[Path]) -> None:
     say(f"companions made in {time.monotonic() - start:.0f} s")
 
 
-def _simulator() -> Path:
+def _simulator(cann: Path, surface: str | None) -> None:
     given = os.environ.get(LIBRARY)
     if given:
         say(f"simulator {given} (from {LIBRARY})")
-        return Path(given)
-    say("building the simulator")
-    command = ["cargo", "build", "--release", "-p", "ascendcl-sim", "--message-format=json-render-diagnostics"]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise SystemExit("interop: the simulator does not build")
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        for file in message.get("filenames", []):
-            if message.get("target", {}).get("name") == "ascendcl" and file.endswith(".so"):
-                return Path(file)
-    raise SystemExit("interop: cargo did not say where libascendcl.so is")
+        shutil.copy2(given, cann / "lib64" / "libascendcl.so")
+        return
+    say("building the simulator" + (f" with the symbols of CANN {surface}" if surface else ""))
+    _must([str(REPOSITORY / "sim/ascendcl/install"), *(["--surface", surface] if surface else []), str(cann)])
 
 
 def _must(command: list[str]) -> None:

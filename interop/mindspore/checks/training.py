@@ -1,13 +1,15 @@
 """A small network trained on MindSpore's Ascend backend, with MindSpore's own memory pool."""
 
 import gc
+import os
 
 import numpy as np
 import mindspore as ms
 from checking import check, main, no_findings, noop_calls, simulator
 from mindspore import Tensor, mint, nn, ops
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
+DEVICE = int(os.environ.get("INTEROP_DEVICE", "0"))
 STEPS, WIDTH = 5, 64
 
 
@@ -26,11 +28,14 @@ class Network(nn.Cell):
 
 @check("set_device")
 def set_device() -> str:
-    ms.set_device("Ascend", 0)
+    ms.set_device("Ascend", DEVICE)
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.runtime.synchronize()
     assert ms.get_context("device_target") == "Ascend"
-    return f"MindSpore {ms.__version__} on Ascend, device 0 of {ms.hal.device_count()}"
+    assert ms.hal.device_count() == 2, ms.hal.device_count()
+    memory = ms.hal.get_device_properties(DEVICE).total_memory
+    assert memory == 8 * GIB, memory
+    return f"MindSpore {ms.__version__} on Ascend, device {DEVICE} of 2, {memory // GIB} GiB"
 
 
 @check("tensors")
@@ -68,31 +73,68 @@ def training() -> str:
     return f"{STEPS} steps of {len(gradients)} parameters, {total} launches of {len(launched)} operators"
 
 
+@check("compiled graph")
+def compiled() -> str:
+    network = Network()
+
+    @ms.jit(jit_level="O0")
+    def forward(rows: Tensor) -> Tensor:
+        return network(rows)
+
+    for size in (8, 32):
+        shape = forward(Tensor(np.ones((size, WIDTH), np.float32))).asnumpy().shape
+        assert shape == (size, WIDTH), shape
+    return "the forward pass compiled as a graph of single operators, two sizes"
+
+
 @check("memory pool")
 def pool() -> str:
-    calls = simulator().calls()
-    for name in ("aclrtReserveMemAddress", "aclrtMallocPhysical", "aclrtMapMem"):
-        assert calls.get(name, 0) > 0, f"{name} was never called"
     gc.collect()
     ms.runtime.synchronize()
-    before = ms.runtime.memory_allocated()
+    ms.runtime.empty_cache()
+    calls, before = simulator().calls(), ms.runtime.memory_allocated()
     blocks = [mint.empty((size * MIB,), dtype=ms.uint8, device="Ascend") for size in (1, 33, 100)]
     ms.runtime.synchronize()
-    during = ms.runtime.memory_allocated()
+    during, after = ms.runtime.memory_allocated(), simulator().calls()
     assert during - before >= 134 * MIB, (before, during)
+    assert calls["aclrtReserveMemAddress"] > 0
+    mapped, made = (after[name] - calls[name] for name in ("aclrtMapMem", "aclrtMallocPhysical"))
+    assert 134 * MIB // (20 * MIB) <= made <= mapped <= 100, (made, mapped)
     del blocks
     gc.collect()
-    after = ms.runtime.memory_allocated()
-    assert after - before < MIB, (before, after)
+    assert ms.runtime.memory_allocated() - before < MIB, (before, ms.runtime.memory_allocated())
     reserved = ms.runtime.memory_reserved()
     ms.runtime.empty_cache()
     left = ms.runtime.memory_reserved()
-    assert left < reserved, (reserved, left)
+    assert reserved - left >= 100 * MIB, (reserved, left)
     assert ms.runtime.max_memory_allocated() >= during
     return (
-        f"{calls['aclrtMapMem']} chunks mapped, statistics of 134 MiB, "
+        f"{made} chunks made and mapped for 134 MiB, statistics, "
         f"empty_cache gave {(reserved - left) >> 20} of {reserved >> 20} MiB back"
     )
+
+
+@check("out of memory and recovery")
+def out_of_memory() -> str:
+    held, refused = [], ""
+    try:
+        while len(held) < 100:
+            held.append(mint.empty((200 * MIB,), dtype=ms.uint8, device="Ascend"))
+            ms.runtime.synchronize()
+    except RuntimeError as error:
+        refused = str(error).splitlines()[0]
+    fitted = len(held) - 1
+    assert "memory" in refused.lower(), refused or "100 blocks of 200 MiB fitted into 8 GiB"
+    assert 30 <= fitted <= 40, f"{fitted} blocks of 200 MiB fitted into 8 GiB"
+    held.clear()
+    gc.collect()
+    host = np.arange(200 * MIB // 4, dtype=np.float32)
+    there = Tensor(host).move_to("Ascend")
+    assert np.array_equal(there.asnumpy(), host)
+    del there
+    gc.collect()
+    ms.runtime.empty_cache()
+    return f"refused after {fitted} blocks of 200 MiB ({refused}), 200 MiB with contents fit afterwards"
 
 
 @check("streams and events")

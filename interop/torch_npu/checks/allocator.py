@@ -137,18 +137,18 @@ def record_stream() -> str:
     # The other stream is still busy when the block is freed and one of its size is asked for.
     side, rounds = torch.npu.Stream(), 10
     for seed in range(rounds):
-        host = pattern(4 * MIB, seed, pinned=True)
+        host, other = pattern(4 * MIB, seed, pinned=True), pattern(4 * MIB, seed + 100, pinned=True)
         back = torch.zeros(4 * MIB, dtype=torch.uint8).pin_memory()
         there = host.to("npu:0", non_blocking=True)
         torch.npu.synchronize()
-        simulator().keep_busy(side.npu_stream, 100)
-        with torch.npu.stream(side):
-            back.copy_(there, non_blocking=True)
-        there.record_stream(side)
-        place = there.data_ptr()
-        del there
-        again = pattern(4 * MIB, seed + 100, pinned=True).to("npu:0", non_blocking=True)
-        assert again.data_ptr() != place, f"round {seed}: the block was handed out under work of another stream"
+        with simulator().busy(side.npu_stream):
+            with torch.npu.stream(side):
+                back.copy_(there, non_blocking=True)
+            there.record_stream(side)
+            place = there.data_ptr()
+            del there
+            again = other.to("npu:0", non_blocking=True)
+            assert again.data_ptr() != place, f"round {seed}: the block was handed out under work of another stream"
         torch.npu.synchronize()
         assert torch.equal(back, host), f"round {seed}: the block was overwritten under work of another stream"
         del again
