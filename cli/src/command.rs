@@ -8,13 +8,14 @@ use ascend_alloc::Config;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::doctor::Doctor;
 use crate::figures::{Phase, Plan, measure};
 use crate::rig::RigOptions;
 use crate::table;
 use crate::trace::Trace;
 use crate::units::parse_device;
 
-/// A caching allocator for Ascend NPU memory, tried out on a simulated device.
+/// A caching allocator for Ascend NPU memory: tried out on a simulated device, and looked after on a real one.
 #[derive(Debug, Parser)]
 #[command(name = "ascend-alloc", version)]
 struct Cli {
@@ -27,6 +28,8 @@ enum Action {
     /// Replays allocation traces through the allocator on a simulated device and prints what it cost.
     #[command(after_help = EXITS)]
     Replay(Replay),
+    /// Looks at the runtime library of this machine and says what the allocator will do on it.
+    Doctor(Doctor),
 }
 
 const EXITS: &str = "\
@@ -76,6 +79,7 @@ struct Replay {
 pub fn main() -> ExitCode {
     match Cli::parse().action {
         Action::Replay(replay) => replay.run(),
+        Action::Doctor(doctor) => doctor.run(),
     }
 }
 

@@ -3,10 +3,12 @@
 //! ```text
 //!  command ─► figures ─┬─► replay ─► rig ─► meter        trace: reads files
 //!     │                ├─► timing ─► rig                 verify: blocks keep their bytes
-//!     └─► table        └─► search ─► replay              report: the figures, as JSON
+//!     ├─► table        └─► search ─► replay              report: the figures, as JSON
+//!     └─► doctor: the runtime library of this machine; replay is on the simulator alone
 //! ```
 
 pub mod command;
+pub mod doctor;
 pub mod figures;
 pub mod meter;
 pub mod replay;
