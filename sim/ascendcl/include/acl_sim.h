@@ -109,13 +109,17 @@ int acl_sim_clear_failures(void);
  * need be; the answer is the length of the whole text without the zero, so that a call with a room
  * of 0 asks for it. -1: there is no machine to ask (a forked child). */
 
-/* Calls so far by name, refused ones too: {"aclrtMalloc": 3, ...}. */
+/* Calls so far by name, refused ones too: {"aclrtMalloc":3,...}. */
 int acl_sim_counters_json(char *buffer, size_t room);
 
-/* What the program did wrong: [{"text": "..."}, ...]; [] if nothing was found. */
+/* What the program did wrong: [{"kind":"...","text":"..."},...]; [] if nothing was found. The text is
+ * for people and names the calls involved. Kinds: "unordered_use" (two uses of memory that nothing
+ * orders; also has "start", "bytes", "first" and "second"), "use_after_end", "not_mapped",
+ * "release_while_mapped", "call_in_callback". */
 int acl_sim_findings_json(char *buffer, size_t room);
 
-/* What the program has not given back yet: [{"text": "..."}, ...]; [] if nothing. */
+/* What the program has not given back yet, each with the call that made it:
+ * [{"kind":"leak","text":"..."},...]; [] if nothing. */
 int acl_sim_leaks_json(char *buffer, size_t room);
 
 /* When the process ends (not by _exit or a signal), write findings and leaks for people: to

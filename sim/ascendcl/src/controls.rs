@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ascend_sim::{Sim, codes};
 
 use crate::surface::Surface;
-use crate::{fork, json, machine, report, settings};
+use crate::{fork, machine, settings, text};
 
 /// A mistake in the simulator.
 const INTERNAL: c_int = 500_000;
@@ -35,31 +35,27 @@ pub extern "C" fn acl_sim_set_foreign_bytes(device: c_int, bytes: u64) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_counters_json(buffer: *mut c_char, room: usize) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        print(buffer, room, |sim| {
-            json::object(sim.counters().into_iter().map(|(name, count)| (name, count.to_string())))
-        })
-    }
+    unsafe { print(buffer, room, Sim::counters_json) }
 }
 
-/// What was found wrong, as a JSON array of objects with a `text`.
+/// What was found wrong, as a JSON array of objects with `kind` and `text`.
 ///
 /// # Safety
 /// `buffer` is null or valid for writes of `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_findings_json(buffer: *mut c_char, room: usize) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { print(buffer, room, |sim| texts(sim.findings())) }
+    unsafe { print(buffer, room, Sim::findings_json) }
 }
 
-/// What was not given back, as a JSON array of objects with a `text`.
+/// What was not given back, as a JSON array of objects with `kind` and `text`.
 ///
 /// # Safety
 /// `buffer` is null or valid for writes of `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_leaks_json(buffer: *mut c_char, room: usize) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { print(buffer, room, |sim| texts(report::leaks(sim))) }
+    unsafe { print(buffer, room, Sim::leaks_json) }
 }
 
 /// Lets virtual time pass for queued work (deterministic execution).
@@ -151,7 +147,7 @@ pub extern "C" fn acl_sim_set_devices(devices: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_set_soc(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(name) } {
+    match unsafe { read(name) } {
         Some(name) if !name.is_empty() => shape(|settings| name.clone_into(&mut settings.soc)),
         _ => codes::INVALID_PARAM,
     }
@@ -164,7 +160,7 @@ pub unsafe extern "C" fn acl_sim_set_soc(name: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_set_exec(how: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(how) }.and_then(settings::execution) {
+    match unsafe { read(how) }.and_then(settings::execution) {
         Some(execution) => shape(|settings| settings.execution = execution),
         None => codes::INVALID_PARAM,
     }
@@ -177,7 +173,7 @@ pub unsafe extern "C" fn acl_sim_set_exec(how: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_set_backing(kind: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(kind) }.and_then(settings::backing) {
+    match unsafe { read(kind) }.and_then(settings::backing) {
         Some(backing) => shape(|settings| settings.backing = backing),
         None => codes::INVALID_PARAM,
     }
@@ -203,7 +199,7 @@ pub extern "C" fn acl_sim_set_event_lag(ticks: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_set_surface(version: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(version) }.and_then(Surface::parse) {
+    match unsafe { read(version) }.and_then(Surface::parse) {
         Some(surface) => guarded(|| {
             surface.play();
             0
@@ -222,7 +218,7 @@ pub unsafe extern "C" fn acl_sim_report(target: *const c_char) -> c_int {
         return shape(|settings| settings.report.clear());
     }
     // SAFETY: the caller's promise.
-    match unsafe { text(target) } {
+    match unsafe { read(target) } {
         Some(target) => shape(|settings| target.clone_into(&mut settings.report)),
         None => codes::INVALID_PARAM,
     }
@@ -265,13 +261,9 @@ fn accepted<E>(answer: Result<(), E>) -> c_int {
     if answer.is_ok() { 0 } else { codes::INVALID_PARAM }
 }
 
-fn texts(texts: Vec<String>) -> String {
-    json::array(texts.iter().map(|text| json::object([("text", json::string(text))])))
-}
-
 /// # Safety
 /// `text` is null or a text that ends with a zero.
-unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+unsafe fn read<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
@@ -283,7 +275,7 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
 /// `name` is null or a text that ends with a zero.
 unsafe fn with_text(name: *const c_char, body: impl FnOnce(&Sim, &str) -> c_int) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { text(name) } {
+    match unsafe { read(name) } {
         Some(name) => on_machine(|sim| body(sim, name)),
         None => codes::INVALID_PARAM,
     }
@@ -301,5 +293,5 @@ unsafe fn print(buffer: *mut c_char, room: usize, ask: impl FnOnce(&Sim) -> Stri
         return -1;
     }
     // SAFETY: the caller's promise.
-    unsafe { json::print(&text, buffer, room) }
+    unsafe { text::print(&text, buffer, room) }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::entry::entry;
 use crate::surface::{CANN_8_3, CANN_8_5, Surface};
 use crate::types::AclError;
-use crate::{fork, json, machine, messages};
+use crate::{fork, machine, messages, text};
 
 /// Initialises the library; the configuration file is not read.
 ///
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn aclsysGetVersionStr(package: *const c_char, text: *mut 
         // SAFETY: the caller's promise.
         sim.version_text(&unsafe { entry.read_text(sim, package) }?)?;
         // SAFETY: it is not null, so it has room for 128 bytes.
-        unsafe { json::print(&format!("{}.0", Surface::played()), text, 128) };
+        unsafe { text::print(&format!("{}.0", Surface::played()), text, 128) };
         Ok(())
     })
 }

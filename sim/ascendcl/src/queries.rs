@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use crate::entry::entry;
-use crate::json;
 use crate::surface::{CANN_8_3, CANN_8_5, CANN_9_0};
+use crate::text;
 use crate::types::{AclError, Handle, MemUsageInfo, UtilizationInfo, address, pointer};
 
 /// Whether the program runs on the host (1) or on a device (0).
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn aclrtGetMemUsageInfo(
                 let mut info = MemUsageInfo::default();
                 info.current = usage.current;
                 info.peak = usage.peak;
-                json::print(usage.name, info.name.as_mut_ptr().cast(), info.name.len());
+                text::print(usage.name, info.name.as_mut_ptr().cast(), info.name.len());
                 infos.add(index).write(info);
             }
             Ok(found.len().min(room))

@@ -41,28 +41,12 @@ pub(crate) fn text(sim: &Sim) -> String {
     for finding in &findings {
         text.push_str(&format!("ascend-sim: finding: {finding}\n"));
     }
-    let leaks = leaks(sim);
+    let leaks = sim.leaks();
     text.push_str(&format!("ascend-sim: {} leak(s)\n", leaks.len()));
     for leak in &leaks {
         text.push_str(&format!("ascend-sim: leak: {leak}\n"));
     }
     text
-}
-
-/// What was not given back.
-pub(crate) fn leaks(sim: &Sim) -> Vec<String> {
-    let devices = machine::settings(|settings| settings.devices);
-    let mut leaks = Vec::new();
-    for device in 0..devices {
-        let bytes = sim.physical_bytes(device);
-        if bytes > 0 {
-            leaks.push(format!("{bytes} bytes of device {device}"));
-        }
-    }
-    if sim.reserved_bytes() > 0 {
-        leaks.push(format!("{} reserved bytes of address space", sim.reserved_bytes()));
-    }
-    leaks
 }
 
 fn write(target: &str, text: &str) {

@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_void};
 use ascend_sim::{Share, Sim};
 
 use crate::entry::{Entry, entry};
-use crate::json;
 use crate::surface::{CANN_8_2, CANN_8_5};
+use crate::text;
 use crate::types::{AclError, Handle, address, pointer};
 
 /// More processes than this are refused by the model, whoever they are.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn aclrtIpcMemGetExportKey(
         entry.not_null(sim, key)?;
         let text = sim.ipc_export_key(address(start), size as u64, len, flags)?;
         // SAFETY: it is not null, so it is valid for `len` bytes.
-        unsafe { json::print(&text, key, len) };
+        unsafe { text::print(&text, key, len) };
         Ok(())
     })
 }

@@ -223,5 +223,5 @@ fn threads_may_call_at_the_same_time() {
         }
     });
     assert_eq!(acl.json("acl_sim_findings_json"), "[]");
-    assert!(acl.json("acl_sim_counters_json").contains("\"aclrtMemsetAsync\": 1600"));
+    assert!(acl.json("acl_sim_counters_json").contains("\"aclrtMemsetAsync\":1600"));
 }

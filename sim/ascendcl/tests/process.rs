@@ -43,7 +43,10 @@ fn the_report_at_exit_names_what_was_left_and_nothing_else() {
     // The fill may also have run by then, on memory that is gone.
     assert!(!text.contains(" 0 finding(s)\n") && text.contains("finding: unordered use"), "{text}");
     assert!(text.contains("aclrtMemsetAsync"), "the finding names the work: {text}");
-    assert!(!text.contains(" 0 leak(s)\n") && text.contains("leak: "), "{text}");
+    assert!(
+        !text.contains(" 0 leak(s)\n") && text.contains("leak: ") && text.contains("by aclrtMalloc (call 2"),
+        "{text}"
+    );
     let output = run(clean(&program).arg("dirty").env("ASCEND_SIM_REPORT", "stderr"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("leak(s)"));
     assert!(run(clean(&program).arg("dirty")).stderr.is_empty(), "without the variable nothing is written");

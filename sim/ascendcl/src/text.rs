@@ -1,37 +1,6 @@
-//! Writing JSON, and handing it to C.
+//! Handing texts to C.
 
 use std::ffi::{c_char, c_int};
-use std::fmt::Write;
-
-/// A text as a JSON string.
-pub(crate) fn string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => out.extend(['\\', character]),
-            '\n' => out.push_str("\\n"),
-            other if (other as u32) < 0x20 => {
-                // Writing to a string does not fail.
-                let _ = write!(out, "\\u{:04x}", other as u32);
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// An array of JSON values.
-pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
-    format!("[{}]", values.into_iter().collect::<Vec<_>>().join(", "))
-}
-
-/// An object of names and JSON values.
-pub(crate) fn object<'a>(fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let fields = fields.into_iter().map(|(name, value)| format!("{}: {value}", string(name)));
-    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
-}
 
 /// Copies a text into a buffer of `room` bytes as `snprintf` does: cut to fit, always with a zero
 /// behind it unless `room` is 0; the length of the whole text without the zero.
@@ -53,13 +22,6 @@ pub(crate) unsafe fn print(text: &str, buffer: *mut c_char, room: usize) -> c_in
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_are_quoted() {
-        assert_eq!(string("a\"b\\c\nd\u{1}é"), "\"a\\\"b\\\\c\\nd\\u0001é\"");
-        assert_eq!(array([string("x"), "1".to_owned()]), "[\"x\", 1]");
-        assert_eq!(object([("a", "1".to_owned())]), "{\"a\": 1}");
-    }
 
     #[test]
     fn a_text_is_cut_to_fit() {
