@@ -7,6 +7,7 @@ mod buffer;
 mod captures;
 mod chores;
 mod device;
+mod growable;
 mod pools;
 mod requests;
 mod routes;
@@ -15,6 +16,7 @@ mod sleep;
 pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
+pub use growable::{GrowableBuffer, GrowableOptions};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
 pub use sleep::{SleepMode, Slept, Woken};
@@ -432,7 +434,10 @@ impl DeviceAllocator {
         self.devices
             .iter()
             .filter_map(OnceLock::get)
-            .find(|state| state.core.lock().segment_of(address).is_some())
+            .find(|state| {
+                let core = state.core.lock();
+                core.starts.contains_key(&address) || core.segment_of(address).is_some()
+            })
             .ok_or(Error::Pointer { address, kind: PointerKind::Foreign })
     }
 

@@ -13,6 +13,7 @@
 //! | `pool` | pools: which segments belong together, and the rules of each |
 //! | `stream` | streams and their epochs |
 //! | `tally` | statistics as plain counters |
+//! | `growing` | segments of growing buffers |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
 //! | `plan` | steps and outcomes, and performing a step on a driver |
@@ -29,6 +30,7 @@ pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
+pub(crate) mod growing;
 pub(crate) mod heap;
 pub(crate) mod ladder;
 pub(crate) mod place;
@@ -97,6 +99,8 @@ pub(crate) struct Core {
     pub(crate) idle: List,
     /// All pools, and the holes of their segments.
     pub(crate) pools: Pools,
+    /// Growing segments that no buffer owns any more.
+    pub(crate) vacant: growing::Vacant,
     /// Streams, other than their home, that live blocks were recorded on.
     pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
     /// Blocks that wait, and of each other stream that used it the epoch it must pass.
@@ -180,6 +184,7 @@ impl Core {
             stream_ids: HashMap::new(),
             idle: List::default(),
             pools: Pools::new(),
+            vacant: growing::Vacant::default(),
             recorded: HashMap::new(),
             waits: HashMap::new(),
             starts: HashMap::new(),
@@ -264,15 +269,21 @@ impl Core {
         }
     }
 
-    /// Length of the block for a request, or nothing when it cannot be represented.
-    pub(crate) fn block_len(&self, requested: u64) -> Option<u64> {
+    /// Bytes a request takes with its pad, in units, or nothing when they cannot be represented.
+    #[inline]
+    pub(crate) fn block_end(&self, requested: u64) -> Option<u64> {
         /// Far beyond any device, and small enough that no later sum can overflow.
         const MOST: u64 = 1 << 40;
         if requested > MOST {
             return None;
         }
         let padded = ((requested + 31) & !31) + self.limits.pad;
-        let len = (padded + (UNIT - 1)) & !(UNIT - 1);
+        Some((padded + (UNIT - 1)) & !(UNIT - 1))
+    }
+
+    /// Length of the block for a request, or nothing when it cannot be represented.
+    pub(crate) fn block_len(&self, requested: u64) -> Option<u64> {
+        let len = self.block_end(requested)?;
         let divisions = self.config.roundup_divisions_for(requested);
         Some(if divisions > 1 && len / UNIT > divisions { round_to_division(len, divisions) } else { len })
     }

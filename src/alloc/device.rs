@@ -162,8 +162,15 @@ impl Device {
             entry.set_head(Head::NOTHING);
             return Ok((entry.body().1, Some(head.requested())));
         }
-        match core.starts.remove(&address) {
-            Some(id) => Ok((id, None)),
+        match core.starts.get(&address).copied() {
+            Some(id) if core.class_of(id).is_growing() => Err(Error::State {
+                operation: "freeing or resizing a block by its address",
+                reason: "it is that of a growing buffer; resize or drop the buffer",
+            }),
+            Some(id) => {
+                core.starts.remove(&address);
+                Ok((id, None))
+            }
             None => Err(Error::Pointer { address, kind: core.kind_of(address) }),
         }
     }

@@ -116,7 +116,7 @@ impl Caller<'_> {
 
     /// What is now and then to be done after a free: close an epoch, give old memory back, tell the hook.
     #[cold]
-    fn after_free<'a>(&'a self, mut core: Guard<'a>) {
+    pub(super) fn after_free<'a>(&'a self, mut core: Guard<'a>) {
         let mut log = core.take_log();
         let mut chore = Request::chore();
         if let Some(step) = core.due_query() {
@@ -368,12 +368,20 @@ impl Core {
 }
 
 impl Request {
-    fn new(requested: u64, len: u64, align: u64, class: Class, stream: u32, handle: Stream) -> Self {
+    pub(super) fn new(
+        requested: u64,
+        len: u64,
+        align: u64,
+        class: Class,
+        stream: u32,
+        handle: Stream,
+    ) -> Self {
         Self {
             requested,
             len,
             align,
             class,
+            extends: None,
             stream,
             handle,
             rung: Rung::Search,

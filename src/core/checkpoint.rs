@@ -23,13 +23,18 @@ pub(crate) struct Saved {
 }
 
 impl Core {
-    /// The live blocks of a pool, by address.
+    /// The live blocks of a pool, by address, but not those of growing buffers: these have owners who know
+    /// their size.
     pub(crate) fn live_of(&self, pool: PoolIndex) -> Vec<BlockId> {
         let mut live: Vec<BlockId> = Vec::new();
         for first in self.firsts_of(pool) {
             let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
             let blocks = core::iter::successors(Some(first), next);
-            live.extend(blocks.filter(|&id| self.blocks[id].state == State::Live));
+            live.extend(
+                blocks.filter(|&id| {
+                    self.blocks[id].state == State::Live && !self.blocks[id].class.is_growing()
+                }),
+            );
         }
         live
     }

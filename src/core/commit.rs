@@ -30,11 +30,16 @@ impl Core {
             }
             Outcome::Recorded(recorded) => self.commit_recorded(recorded),
             Outcome::Joined(waiter, joined) => self.commit_joined(waiter, joined),
-            Outcome::Reserved(class, Ok((base, len))) => self.add_reservation(class, base, len, cover),
-            Outcome::Reserved(_, Err(error)) => {
+            Outcome::Reserved(class, Ok((base, len))) => {
+                let segment = self.add_reservation(class, base, len, cover);
+                request.extends = class.is_growing().then_some(segment);
+            }
+            Outcome::Reserved(class, Err(error)) => {
                 request.no_space = true;
                 self.reservable &= !error.is_unsupported();
+                request.failure = class.is_growing().then(|| error.into());
             }
+            Outcome::Paused => {}
             Outcome::Remapped(remap, done) => self.commit_remapped(request, *remap, *done),
             Outcome::Classic(class, bytes, result) => {
                 self.commit_classic(request, class, bytes, result, cover);
@@ -196,12 +201,14 @@ impl Core {
     }
 
     /// Adds a reservation as one hole.
-    fn add_reservation(&mut self, class: Class, base: u64, len: u64, cover: Cover<'_>) {
+    fn add_reservation(&mut self, class: Class, base: u64, len: u64, cover: Cover<'_>) -> u32 {
         let granule = self.limits.granule;
         let start = base.next_multiple_of(granule);
         let usable = (base + len - start) & !(granule - 1);
-        let covered = cover(start, usable, class);
+        // Entries of the map would cost more than the few blocks of growing buffers are worth.
+        let covered = !class.is_growing() && cover(start, usable, class);
         let mut segment = Segment::new(start, usable, class, covered);
+        segment.owned = class.is_growing();
         segment.origin = base;
         segment.span = len;
         let id = self.segments.insert(segment) as u32;
@@ -211,6 +218,7 @@ impl Core {
         self.tally.address_space += len;
         self.pools.get_mut(class.pool()).address_space += len;
         self.make_hole(block);
+        id
     }
 
     fn commit_classic(
@@ -299,7 +307,9 @@ impl Core {
                 self.settle(remap.target, remap.home, remap.epoch);
                 match phase {
                     // The driver below has no virtual memory after all: classic segments from now on.
-                    Phase::Create | Phase::Map if error.is_unsupported() => self.reservable = false,
+                    Phase::Create | Phase::Map if error.is_unsupported() && request.extends.is_none() => {
+                        self.reservable = false;
+                    }
                     Phase::Create if error.is_out_of_memory() => {
                         request.device_full = true;
                         self.note_retry(request);
@@ -337,6 +347,7 @@ impl Core {
 
     /// Forgets a segment that the driver has taken back; `block` is its only block.
     fn drop_segment(&mut self, block: BlockId) {
+        self.forget_vacant(self.blocks[block].segment);
         let segment = self.segments.remove(self.blocks[block].segment as usize);
         self.blocks.remove(block);
         let small = segment.class.is_small();
@@ -393,7 +404,7 @@ impl Core {
     }
 
     /// Cuts the caller's range out of a target that is mapped throughout.
-    fn cut_ready(&mut self, remap: &Remap) -> BlockId {
+    pub(crate) fn cut_ready(&mut self, remap: &Remap) -> BlockId {
         let mut id = remap.target;
         let mut left = NONE;
         if remap.start > self.blocks[id].addr {

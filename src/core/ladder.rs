@@ -195,12 +195,16 @@ impl Core {
 
     fn uses_reservations(&self, request: &Request) -> bool {
         let driven = !self.is_sourced(request.class);
-        self.config.expandable_segments && self.reservable && !request.no_space && driven
+        let reserves = self.config.expandable_segments && self.reservable && !request.no_space && driven;
+        reserves || request.extends.is_some()
     }
 
     /// A free block for the request: of its own stream, then a quiescent one; reserved segments
     /// first where they are in use, classic ones first where not.
     fn search(&mut self, request: &Request) -> Option<super::block::BlockId> {
+        if let Some(segment) = request.extends {
+            return self.take_behind(segment, request);
+        }
         let (reserved, classic) = (request.class, request.class.classic());
         let order = if self.config.expandable_segments { [reserved, classic] } else { [classic, reserved] };
         for class in order {
@@ -219,7 +223,14 @@ impl Core {
 
     /// Chunks behind a place for the request, or the address space for one.
     fn map_step(&mut self, request: &mut Request) -> Option<Step> {
-        let Some(place) = self.place(request) else {
+        let place = match request.extends {
+            Some(segment) => self.place_in(segment, request),
+            None => self.place(request),
+        };
+        let Some(place) = place else {
+            if let Some(segment) = request.extends {
+                return self.clear_way(segment, request);
+            }
             let (wish, least) = self.reservation_for(request.class, request.len, request.align);
             return Some(Step::Reserve(request.class, wish, least));
         };
@@ -296,7 +307,7 @@ impl Core {
     }
 
     /// Lets the request's stream wait for others on the device.
-    fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
+    pub(crate) fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
         self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
         let Step::Record(list) = self.close(others) else { unreachable!() };
         Step::Join(request.stream, request.handle, list)
@@ -364,7 +375,7 @@ impl Core {
         }
     }
 
-    fn can_close(&self) -> bool {
+    pub(crate) fn can_close(&self) -> bool {
         self.streams.iter().any(|state| state.has_open_work() && state.alive && !state.broken)
     }
 

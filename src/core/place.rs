@@ -210,7 +210,8 @@ impl Core {
         [forward, backward].into_iter().flatten()
     }
 
-    fn place_from(&self, first: BlockId, request: &Request) -> Option<Place> {
+    /// The place that begins where a block does.
+    pub(crate) fn place_from(&self, first: BlockId, request: &Request) -> Option<Place> {
         let start = self.blocks.get(first)?.addr.next_multiple_of(request.align);
         let end = start + request.len;
         let mut missing = 0;
@@ -289,7 +290,7 @@ impl Core {
     }
 
     /// Adds stretches of chunks of an idle block that may move, from its far end.
-    fn movable(&self, id: BlockId, left: &mut u64, found: &mut Vec<(BlockId, u64, u64)>) {
+    pub(crate) fn movable(&self, id: BlockId, left: &mut u64, found: &mut Vec<(BlockId, u64, u64)>) {
         let block = &self.blocks[id];
         let granule = self.limits.granule;
         let (first, end) = self.whole_chunks(block.addr, block.end());
@@ -321,7 +322,7 @@ impl Core {
 
     /// Takes a stretch of whole chunks out of a free block and marks it busy. Stretches of one block
     /// are given from its far end, so that the block itself keeps its place.
-    fn seize(&mut self, id: BlockId, addr: u64, end: u64) -> Run {
+    pub(crate) fn seize(&mut self, id: BlockId, addr: u64, end: u64) -> Run {
         let target = self.carve(id, addr, end - addr);
         self.blocks[target].state = State::Busy;
         self.busy += 1;

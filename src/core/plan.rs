@@ -24,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) align: u64,
     /// The reserved class; the classic one follows from it.
     pub(crate) class: Class,
+    /// The growing segment the request extends; nothing else will do for it.
+    pub(crate) extends: Option<u32>,
     /// For whom.
     pub(crate) stream: StreamId,
     /// The raw handle behind `stream`.
@@ -149,6 +151,8 @@ pub(crate) enum Step {
     Classic(Class, u64, Stream, Option<Source>),
     /// Unmap runs and free their chunks, and free these handles and classic segments.
     GiveBack(GiveBack),
+    /// Let another thread finish moving chunks out of the way.
+    Pause,
     /// Wait for one event.
     WaitEvent(StreamId, Event, u32),
     /// Wait for everything; the epochs that are over then.
@@ -257,6 +261,8 @@ pub(crate) enum Outcome {
     Classic(Class, u64, Result<Option<u64>, DriverError>),
     /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
     GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
+    /// For [`Step::Pause`].
+    Paused,
     /// For [`Step::WaitEvent`].
     Waited(StreamId, Event, u32, Result<(), DriverError>),
     /// For [`Step::WaitDevice`].
@@ -302,6 +308,10 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
         }
         Step::GiveBack(what) => give_back(caller, what, calls),
+        Step::Pause => {
+            std::thread::yield_now();
+            Outcome::Paused
+        }
         Step::WaitEvent(stream, event, epoch) => {
             calls.wait_event += 1;
             Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))

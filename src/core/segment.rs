@@ -8,8 +8,8 @@ use super::block::BlockId;
 use super::pool::PoolIndex;
 use crate::driver::PhysicalHandle;
 
-/// Kinds of segments a pool has: small and large reserved ones, then small and large classic ones.
-pub(crate) const KINDS: usize = 4;
+/// Kinds of segments a pool can have; some of the numbers are no kind.
+pub(crate) const KINDS: usize = 8;
 
 /// Requests of at most this size are small. They are kept apart, so that a small block does not pin a
 /// chunk among large ones.
@@ -18,9 +18,11 @@ pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 /// Which segments a request is placed in: those of one pool and one kind.
 ///
 /// ```text
-/// bits   31 ........ 2   1         0
-///        pool            classic   large
+/// bits   31 ........ 3   2         1         0
+///        pool            growing   classic   large
 /// ```
+///
+/// A *growing* segment belongs to one growing buffer; no request is ever placed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Class(u32);
 
@@ -29,6 +31,7 @@ impl Class {
     pub(crate) const SMALL: Self = Self(0);
     const LARGE: u32 = 1;
     const CLASSIC: u32 = 2;
+    const GROWING: u32 = 4;
 
     /// The reserved class, in the default pool, of a request of `bytes` (without the pad).
     #[inline]
@@ -39,7 +42,12 @@ impl Class {
     /// The same class in another pool.
     #[inline]
     pub(crate) fn within(self, pool: PoolIndex) -> Self {
-        Self(pool << 2 | self.0 & 3)
+        Self(pool << 3 | self.0 & 7)
+    }
+
+    /// The class of the growing buffers of a pool; they count as large.
+    pub(crate) fn growing(pool: PoolIndex) -> Self {
+        Self(Self::GROWING | Self::LARGE).within(pool)
     }
 
     /// The classic class of the same pool that serves the same requests.
@@ -50,7 +58,7 @@ impl Class {
 
     /// All classes of a pool.
     pub(crate) fn all(pool: PoolIndex) -> [Self; KINDS] {
-        [0, 1, 2, 3].map(|kind| Self(pool << 2 | kind))
+        core::array::from_fn(|kind| Self(kind as u32).within(pool))
     }
 
     /// Whether its blocks count as small in the statistics.
@@ -71,10 +79,16 @@ impl Class {
         self.is_classic() && !self.is_small()
     }
 
+    /// Whether its segments belong to one growing buffer each.
+    #[inline]
+    pub(crate) fn is_growing(self) -> bool {
+        self.0 & Self::GROWING != 0
+    }
+
     /// The pool.
     #[inline]
     pub(crate) fn pool(self) -> PoolIndex {
-        self.0 >> 2
+        self.0 >> 3
     }
 
     /// Which of the pool's kinds of segments.
@@ -116,6 +130,8 @@ pub(crate) struct Segment {
     pub(crate) mapped: u64,
     /// Whether the address map covers it; if not, block starts are in a table of the core.
     pub(crate) covered: bool,
+    /// Whether a growing buffer owns it, so that it stays even while nothing is mapped.
+    pub(crate) owned: bool,
 }
 
 impl Segment {
@@ -132,6 +148,7 @@ impl Segment {
             stamps: Vec::new(),
             mapped: 0,
             covered,
+            owned: false,
         }
     }
 

@@ -63,7 +63,7 @@ impl Core {
             .iter()
             .filter(|(_, segment)| {
                 let block = &self.blocks[segment.first];
-                block.state == State::Hole && block.len == segment.len
+                block.state == State::Hole && block.len == segment.len && !segment.owned
             })
             .map(|(_, segment)| (segment.first, segment.origin, segment.class))
             .collect();
