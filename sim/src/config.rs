@@ -73,8 +73,10 @@ pub struct SimConfig {
     pub max_reservation: Option<u64>,
     /// The most all reservations together may take.
     pub va_budget: Option<u64>,
-    /// Refuse what documents forbid although the real driver lets it pass (a mapping smaller than
-    /// its chunk).
+    /// Refuse what documents forbid or a kernel may refuse although the observed layers let it pass: a
+    /// mapping smaller than its chunk (107000), a registration that does not begin at a multiple of
+    /// 4096 (507899), a reservation of more than 128 GiB (207001), and reservations, chunks and
+    /// mappings before any device was set (107017).
     pub strict: bool,
     /// Report tasks that name memory nothing is mapped at.
     pub check_mapped: bool,

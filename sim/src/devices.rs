@@ -30,6 +30,8 @@ pub(crate) struct Devices {
     next_context: u64,
     /// Links between devices (driver's numbers): the first may use memory of the second.
     pub(crate) peers: BTreeSet<(u32, u32)>,
+    /// Whether any device was ever set.
+    pub(crate) opened: bool,
     /// `aclInit` calls that were not undone.
     pub(crate) inits: u64,
     /// Whether `aclFinalize` was called since the last `aclInit`.
@@ -52,6 +54,7 @@ impl Devices {
             contexts: HashMap::new(),
             next_context: CONTEXTS + (1 << 32),
             peers: BTreeSet::new(),
+            opened: false,
             inits: 0,
             finalized: false,
         }
@@ -78,6 +81,7 @@ impl Devices {
         let device = self.driver_id(user)?;
         let state = &mut self.devices[device as usize];
         state.references += 1;
+        self.opened = true;
         Ok(Current::Primary { device, generation: state.generation })
     }
 
@@ -87,6 +91,7 @@ impl Devices {
         let state = &mut self.devices[device as usize];
         // The first to use a device opens it, as a driver that sets a device for a moment would.
         state.references = state.references.max(1);
+        self.opened = true;
         Ok(Current::Primary { device, generation: state.generation })
     }
 

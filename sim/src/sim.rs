@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) hooks: Hooks,
     pub(crate) allocators: Mutex<Allocators>,
     pub(crate) pools: Mutex<Pools>,
+    /// Answers where hardware is stricter than the layers that were observed.
+    strict: AtomicBool,
     /// Findings that are not the use checker's.
     pub(crate) findings: Mutex<Vec<Misuse>>,
     /// Devices on which queued work touched memory that was not there, until a wait says so.
@@ -85,6 +87,7 @@ impl Sim {
             hooks: Hooks::default(),
             allocators: Mutex::default(),
             pools: Mutex::default(),
+            strict: AtomicBool::new(config.strict),
             findings: Mutex::new(Vec::new()),
             faulted: (0..config.devices).map(|_| AtomicBool::new(false)).collect(),
             notes,
@@ -217,6 +220,26 @@ impl Sim {
     /// Changes the capacity of a device (driver's number). What is held stays held.
     pub fn set_capacity(&self, device: u32, bytes: u64) {
         self.inner.memory.lock().set_capacity(device, bytes);
+    }
+
+    /// Switches the stricter answers on or off, as [`SimConfig::strict`] does for the start.
+    pub fn set_strict(&self, strict: bool) {
+        self.inner.strict.store(strict, Relaxed);
+        self.inner.memory.lock().set_strict(strict);
+    }
+
+    /// Whether the stricter answers are on.
+    #[must_use]
+    pub fn strict(&self) -> bool {
+        self.inner.strict.load(Relaxed)
+    }
+
+    /// With the stricter answers: refuses a call of the driver before any device was set.
+    pub(crate) fn check_opened(&self) -> Answer<()> {
+        if self.strict() && !self.inner.devices.lock().opened {
+            return refuse(codes::RT_INVALID_HANDLE, "strict: no device was set in this process");
+        }
+        Ok(())
     }
 
     /// Limits the bytes of all reservations together; `None` leaves only the window.

@@ -82,13 +82,36 @@ fn address_space_can_be_short() {
 }
 
 #[test]
-fn strict_machines_want_whole_chunks_mapped() {
-    let backing = BackingMode::MetadataOnly;
-    let sim = Sim::new(SimConfig { strict: true, backing, ..SimConfig::default() });
+fn strict_machines_refuse_what_hardware_may() {
+    let sim =
+        Sim::new(SimConfig { strict: true, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    assert_eq!(sim.reserve(4 * HUGE), Err(codes::RT_INVALID_HANDLE), "no device was set");
+    assert_eq!(sim.reserve(0), Err(codes::INVALID_PARAM), "the layer above comes first");
+    assert_eq!(chunk(&sim, HUGE), Err(codes::RT_INVALID_HANDLE));
+    assert_eq!(chunk(&sim, 0), Err(codes::INVALID_PARAM));
+    sim.set_device(0).unwrap();
     let range = sim.reserve(4 * HUGE).unwrap();
     let handle = chunk(&sim, 2 * HUGE).unwrap();
     assert_eq!(sim.map(range, HUGE, 0, handle, 0), Err(codes::RT_PARAM_INVALID));
     sim.map(range, 2 * HUGE, 0, handle, 0).unwrap();
+    assert_eq!(sim.reserve((128 << 30) + 1), Err(codes::RT_MEMORY_ALLOCATION));
+    assert!(sim.reserve(128 << 30).is_ok());
+    let memory = vec![0u8; 16384];
+    let start = (memory.as_ptr().expose_provenance() as u64).next_multiple_of(4096);
+    assert_eq!(sim.host_register(start + 64, 100, 0), Err(codes::RT_DRV_INTERNAL_ERROR));
+    assert_eq!(sim.host_register_v2(start + 64, 100, 2), Err(codes::RT_DRV_INTERNAL_ERROR));
+    sim.host_register(start, 100, 0).unwrap();
+    sim.host_unregister(start).unwrap();
+    sim.set_strict(false);
+    assert!(!sim.strict());
+    sim.host_register(start + 64, 100, 0).unwrap();
+    sim.unmap(range).unwrap();
+    sim.map(range, HUGE, 0, handle, 0).unwrap();
+    assert!(sim.reserve((128 << 30) + 1).is_ok());
+    let sim = Sim::new(SimConfig { backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    assert!(sim.reserve(HUGE).is_ok(), "the observed layers need no device");
+    sim.set_strict(true);
+    assert_eq!(sim.reserve(HUGE), Err(codes::RT_INVALID_HANDLE));
 }
 
 #[test]

@@ -8,13 +8,26 @@ use crate::sim::{Inner, Sim};
 use crate::threads::{self, Current};
 
 impl Sim {
-    /// `aclInit`.
+    /// `aclInit` without a configuration.
     ///
     /// # Errors
     /// The ACL code: 100002 if it was called before (which counts all the same).
     pub fn init(&self) -> Result<(), i32> {
-        self.call(Call::Init, format_args!(""), || {
+        self.init_with(None)
+    }
+
+    /// `aclInit` with the path of a configuration, if there is one. Its content is not looked at.
+    ///
+    /// # Errors
+    /// The ACL code: 100002 if it was called before (which counts all the same, whatever the path);
+    /// 100003 for a first call with a path at which no file can be read (which does not count).
+    pub fn init_with(&self, config: Option<&str>) -> Result<(), i32> {
+        self.call(Call::Init, format_args!("{}", config.unwrap_or("")), || {
+            let path = config.filter(|path| !path.is_empty());
             let mut devices = self.inner.devices.lock();
+            if devices.inits == 0 && path.is_some_and(|path| !std::path::Path::new(path).is_file()) {
+                return refuse(codes::INVALID_FILE, "no such configuration file");
+            }
             devices.inits += 1;
             devices.finalized = false;
             if devices.inits > 1 { refuse(codes::REPEAT_INITIALIZE, "initialised before") } else { Ok(()) }

@@ -267,6 +267,7 @@ impl Sim {
     pub fn host_register(&self, start: u64, size: u64, kind: u32) -> Result<u64, i32> {
         self.call(Call::HostRegister, format_args!("{start:#x}, size={size}, type={kind}"), || {
             crate::memory::check_registration(start, size)?;
+            crate::memory::check_register_kind(kind)?;
             self.current()?;
             self.inner.memory.lock().host_register(start, size, kind)
         })
@@ -279,6 +280,7 @@ impl Sim {
     pub fn host_register_v2(&self, start: u64, size: u64, flags: u32) -> Result<(), i32> {
         self.call(Call::HostRegisterV2, format_args!("{start:#x}, size={size}, flags={flags:#x}"), || {
             crate::memory::check_registration(start, size)?;
+            crate::memory::check_register_flags(flags)?;
             self.current()?;
             self.inner.memory.lock().host_register_v2(start, size, flags)
         })

@@ -58,6 +58,7 @@ impl Sim {
             if event == 0 {
                 return refuse(codes::INVALID_PARAM, "null event");
             }
+            Inner::executed(self.inner.executor.event_id(event))?;
             if seconds < 0 {
                 return refuse(codes::RT_PARAM_INVALID, "a negative time");
             }

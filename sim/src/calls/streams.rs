@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::call::Call;
 use crate::codes;
-use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work};
+use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work, check_event_flags, is_timeout};
 use crate::hooks::StreamState;
 use crate::refusal::{Answer, refuse};
 use crate::report::MisuseKind;
@@ -138,6 +138,9 @@ impl Sim {
 
     fn wait_stream(&self, call: Call, stream: u64, timeout: i32) -> Result<(), i32> {
         self.call(call, format_args!("{stream:#x}, timeout={timeout}"), || {
+            let executor = &self.inner.executor;
+            Inner::executed(executor.submitted(0, stream))?;
+            check_timeout(timeout)?;
             let device = self.current()?;
             Inner::executed(self.inner.executor.synchronize_stream(device, stream, timeout))?;
             self.pools_after_wait();
@@ -164,6 +167,7 @@ impl Sim {
 
     fn wait_device(&self, call: Call, timeout: i32) -> Result<(), i32> {
         self.call(call, format_args!("timeout={timeout}"), || {
+            check_timeout(timeout)?;
             let device = self.current()?;
             Inner::executed(self.inner.executor.synchronize_device(device, timeout))?;
             self.pools_after_wait();
@@ -186,8 +190,10 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device, 107000 for wrong flags.
     pub fn create_event_with_flag(&self, flags: u32) -> Result<u64, i32> {
-        self.queue(Call::CreateEventWithFlag, format_args!("flags={flags:#x}"), |exec, device| {
-            exec.create_event(device, flags, false)
+        self.call(Call::CreateEventWithFlag, format_args!("flags={flags:#x}"), || {
+            Inner::executed(check_event_flags(flags))?;
+            let device = self.current()?;
+            Inner::executed(self.inner.executor.create_event(device, flags, false))
         })
     }
 
@@ -196,8 +202,10 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device, 107000 for wrong flags.
     pub fn create_event_ex(&self, flags: u32) -> Result<u64, i32> {
-        self.queue(Call::CreateEventExWithFlag, format_args!("flags={flags:#x}"), |exec, device| {
-            exec.create_event(device, flags, true)
+        self.call(Call::CreateEventExWithFlag, format_args!("flags={flags:#x}"), || {
+            Inner::executed(check_event_flags(flags))?;
+            let device = self.current()?;
+            Inner::executed(self.inner.executor.create_event(device, flags, true))
         })
     }
 
@@ -347,6 +355,11 @@ impl Sim {
     pub fn tick(&self, ticks: u64) {
         self.inner.executor.tick(ticks);
     }
+}
+
+/// The runtime's check of a timeout, which comes before the one of the context.
+fn check_timeout(timeout: i32) -> Answer<()> {
+    if is_timeout(timeout) { Ok(()) } else { refuse(codes::RT_PARAM_INVALID, "a timeout of 0 or below -1") }
 }
 
 /// A check of the layer above the executor.

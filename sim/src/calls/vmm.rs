@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::codes::{self, location};
 use crate::exec::HostOp;
 use crate::made::Made;
-use crate::memory::{AccessDescriptor, Location, PhysicalProp, PointerAttributes};
+use crate::memory::{AccessDescriptor, Caller, Location, PhysicalProp, PointerAttributes};
 use crate::refusal::refuse;
 use crate::report::MisuseKind;
 use crate::sim::Sim;
@@ -35,6 +35,8 @@ impl Sim {
     ) -> Result<(), i32> {
         let arguments = format_args!("size={size}, alignment={alignment}, expect={expect:#x}, flags={flags}");
         self.call(Call::ReserveMemAddress, arguments, || {
+            crate::memory::check_reservation(size, flags)?;
+            self.check_opened()?;
             match self.inner.memory.lock().reserve(size, alignment, expect, flags) {
                 Ok(address) => {
                     *start = address;
@@ -74,8 +76,8 @@ impl Sim {
     /// The ACL code: 207001 when the device is full; wrong arguments as on the device.
     pub fn malloc_physical(&self, size: u64, prop: &PhysicalProp, flags: u64) -> Result<u64, i32> {
         self.call(Call::MallocPhysical, format_args!("size={size}, {}", Prop(prop)), || {
-            let prop = self.for_driver(prop);
-            self.inner.memory.lock().malloc_physical(size, &prop, flags)
+            let (prop, caller) = (self.for_driver(prop), self.caller(prop));
+            self.inner.memory.lock().malloc_physical(size, &prop, flags, caller)
         })
     }
 
@@ -97,7 +99,8 @@ impl Sim {
     pub fn map(&self, start: u64, size: u64, offset: u64, handle: u64, flags: u64) -> Result<(), i32> {
         let arguments = format_args!("{start:#x}, size={size}, offset={offset}, handle={handle:#x}");
         self.call(Call::MapMem, arguments, || {
-            self.inner.memory.lock().map(start, size, offset, handle, flags)
+            let opened = self.check_opened();
+            self.inner.memory.lock().map(start, size, offset, handle, flags, opened)
         })
     }
 
@@ -121,8 +124,8 @@ impl Sim {
     pub fn granularity(&self, prop: &PhysicalProp, option: u32) -> Result<u64, i32> {
         let arguments = format_args!("{}, option={option}", Prop(prop));
         self.call(Call::MemGetAllocationGranularity, arguments, || {
-            let prop = self.for_driver(prop);
-            self.inner.memory.lock().granularity(&prop, option)
+            let (prop, caller) = (self.for_driver(prop), self.caller(prop));
+            self.inner.memory.lock().granularity(&prop, option, caller)
         })
     }
 
@@ -254,6 +257,13 @@ impl Sim {
         self.call(Call::MemMapSetLink, format_args!(""), || {
             refuse(codes::RT_FEATURE_NOT_SUPPORT, "only on a super-pod")
         })
+    }
+
+    /// What the checks of memory ask about this thread and process.
+    fn caller(&self, prop: &PhysicalProp) -> Caller {
+        // Only memory of a NUMA node asks for a context.
+        let context = prop.location.kind == location::HOST_NUMA && self.current().is_ok();
+        Caller { context, opened: self.check_opened().is_ok() }
     }
 
     /// Properties with the driver's device number.

@@ -73,11 +73,16 @@ pub(super) struct Captures {
     thread_modes: HashMap<ThreadId, CaptureMode>,
     /// Captures that have not ended.
     running: usize,
+    /// Groups of tasks made so far; their handles are numbers from [`GROUPS`] on.
+    groups: u64,
 }
+
+/// Where handles of groups start.
+const GROUPS: u64 = 0xf000_0000_0000;
 
 impl Default for Captures {
     fn default() -> Self {
-        Self { models: Table::new(0x53), thread_modes: HashMap::new(), running: 0 }
+        Self { models: Table::new(0x53), thread_modes: HashMap::new(), running: 0, groups: 0 }
     }
 }
 
@@ -93,6 +98,8 @@ struct Capture {
     accesses: SmallVec<[Access; 2]>,
     /// What the captured tasks do, in the order of capture, which respects every dependency.
     repeats: Vec<Repeat>,
+    /// Functions of the program to call when the graph is destroyed.
+    last: Vec<Work>,
 }
 
 impl State {
@@ -111,6 +118,7 @@ impl State {
             clocks: BTreeMap::from([(slot, GraphClock::new())]),
             accesses: SmallVec::new(),
             repeats: Vec::new(),
+            last: Vec::new(),
         };
         let model = self.captures.models.insert(capture).ok_or(codes::INTERNAL_ERROR)?;
         self.captures.running += 1;
@@ -148,7 +156,8 @@ impl State {
         let slots = core::mem::take(&mut capture.clocks);
         self.captures.running -= 1;
         for slot in slots.into_keys() {
-            self.stream_mut(slot).capture = None;
+            let stream = self.stream_mut(slot);
+            (stream.capture, stream.group_open) = (None, false);
         }
         match failure {
             None => Ok(model),
@@ -161,7 +170,8 @@ impl State {
     }
 
     /// Ends the captures of a device without a graph, and destroys its graphs.
-    pub(super) fn capture_reset(&mut self, device: u32) {
+    pub(super) fn capture_reset(&mut self, device: u32) -> Vec<Work> {
+        let mut last = Vec::new();
         let all = self.captures.models.live().filter(|(_, capture)| capture.device == device);
         let models: Vec<u64> = all.map(|(model, _)| model).collect();
         for model in models {
@@ -172,11 +182,13 @@ impl State {
             for slot in capture.clocks.into_keys() {
                 self.stream_mut(slot).capture = None;
             }
+            last.extend(capture.last);
         }
+        last
     }
 
     /// The index of a finished graph.
-    fn finished_model(&self, model: u64) -> Result<u32, i32> {
+    pub(super) fn finished_model(&self, model: u64) -> Result<u32, i32> {
         refuse_if(model == 0, codes::INVALID_PARAM)?;
         let index = self.captures.models.index(model).ok_or(codes::PARAM_INVALID)?;
         let ended = self.captures.models.at(index).is_some_and(|capture| capture.ended);
@@ -184,12 +196,36 @@ impl State {
         Ok(index)
     }
 
-    /// Destroys a finished graph.
-    pub(super) fn capture_destroy(&mut self, model: u64) -> Result<(), i32> {
+    /// Destroys a finished graph: what is to be called then.
+    pub(super) fn capture_destroy(&mut self, model: u64) -> Result<Vec<Work>, i32> {
         let index = self.finished_model(model)?;
         self.captures.models.retire(index);
-        self.captures.models.free(index);
+        let capture = self.captures.models.free(index);
+        Ok(capture.map(|capture| capture.last).unwrap_or_default())
+    }
+
+    /// A function is to be called when the graph is destroyed.
+    pub(super) fn tell_destroyed(&mut self, model: u64, call: Work) -> Result<(), i32> {
+        let index = self.finished_model(model)?;
+        if let Some(capture) = self.captures.models.at_mut(index) {
+            capture.last.push(call);
+        }
         Ok(())
+    }
+
+    /// The handle of a new group of tasks.
+    pub(super) fn new_group(&mut self) -> u64 {
+        self.captures.groups += 1;
+        GROUPS + self.captures.groups * 0x10
+    }
+
+    /// Whether there is such a group.
+    pub(super) fn is_group(&self, group: u64) -> bool {
+        let number = group
+            .checked_sub(GROUPS)
+            .filter(|offset| offset.is_multiple_of(0x10))
+            .map(|offset| offset / 0x10);
+        number.is_some_and(|number| number > 0 && number <= self.captures.groups)
     }
 
     /// One run of a finished graph as a task.

@@ -40,6 +40,8 @@ pub const CAPTURE_MODE_NOT_SUPPORT: i32 = 107_030;
 pub const STREAM_CAPTURE_IMPLICIT: i32 = 107_031;
 /// A stream would take part in two captures.
 pub const STREAM_CAPTURE_CONFLICT: i32 = 107_032;
+/// A group of tasks is opened twice, or closed without being open.
+pub const STREAM_TASK_GROUP_STATUS: i32 = 107_033;
 /// A capture is ended on a stream that did not begin it.
 pub const STREAM_CAPTURE_UNMATCHED: i32 = 107_036;
 /// A capture is ended on a thread that did not begin it.

@@ -51,10 +51,7 @@ pub(super) struct Event {
 impl Event {
     /// A new event, if the flags go together.
     pub(super) fn new(device: u32, flags: u32, ex: bool) -> Result<Self, i32> {
-        let alone = flags & (EVENT_EXTERNAL | EVENT_IPC);
-        if flags == 0 || flags & !KNOWN != 0 || (alone != 0 && flags.count_ones() != 1) {
-            return Err(codes::PARAM_INVALID);
-        }
+        check_event_flags(flags)?;
         Ok(Self {
             device,
             flags,
@@ -84,6 +81,16 @@ impl Event {
     pub(super) fn needs_sync(&self) -> Result<(), i32> {
         refuse_if(self.flags & (EVENT_SYNC | EVENT_IPC) == 0, codes::FEATURE_NOT_SUPPORT)
     }
+}
+
+/// Whether an event can be made with these flags.
+///
+/// # Errors
+/// `PARAM_INVALID` for no flags, unknown ones, and ones that do not go together.
+pub fn check_event_flags(flags: u32) -> Result<(), i32> {
+    let alone = flags & (EVENT_EXTERNAL | EVENT_IPC);
+    let sound = flags != 0 && flags & !KNOWN == 0 && (alone == 0 || flags.count_ones() == 1);
+    refuse_if(!sound, codes::PARAM_INVALID)
 }
 
 /// An error with a code if the condition holds.

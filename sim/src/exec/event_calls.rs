@@ -141,7 +141,7 @@ impl Executor {
     /// `EVENT_SYNC_TIMEOUT`, `INTERNAL_ERROR` inside the closure of a task.
     pub fn synchronize_event(&self, event: u64, timeout: i32) -> Result<(), i32> {
         let mut state = self.shared.lock();
-        refuse_if(event == 0, codes::INVALID_PARAM)?;
+        state.event(event)?;
         refuse_if(!is_timeout(timeout), codes::PARAM_INVALID)?;
         let index = free_of_capture(&state, event)?;
         event_at(&state, index, Event::not_external)??;

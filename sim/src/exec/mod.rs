@@ -63,7 +63,7 @@ mod workers;
 pub use capture::{CaptureMode, CaptureStatus};
 pub use event::{
     EVENT_CAPTURE_STREAM_PROGRESS, EVENT_DEFAULT, EVENT_DEVICE_USE_ONLY, EVENT_EXTERNAL, EVENT_IPC,
-    EVENT_SYNC, EVENT_TIME_LINE,
+    EVENT_SYNC, EVENT_TIME_LINE, check_event_flags,
 };
 pub use finding::{Finding, HostOp, Party, TaskUse};
 pub use stream_calls::{Mark, StreamInfo};
@@ -273,6 +273,9 @@ impl Executor {
         if state.stream(slot).capture.is_some()
             && state.capture_submit(slot, &task.accesses, repeat.as_ref())?
         {
+            return Ok(());
+        }
+        if state.stream(slot).updating {
             return Ok(());
         }
         state.check_task(slot, task.label, &task.accesses);
@@ -506,7 +509,9 @@ pub fn in_callback() -> bool {
     refuse_in_work().is_err()
 }
 
-fn is_timeout(timeout: i32) -> bool {
+/// Whether a timeout is one: milliseconds above 0, or [`WAIT_FOREVER`].
+#[must_use]
+pub fn is_timeout(timeout: i32) -> bool {
     timeout == WAIT_FOREVER || timeout > 0
 }
 

@@ -15,7 +15,7 @@ impl Executor {
         refuse_in_work()?;
         let mut state = self.shared.lock();
         refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
-        state.capture_reset(device);
+        let last = state.capture_reset(device);
         let points = state.device_snapshots(device);
         for point in &points {
             state.stream_mut(point.place.slot).drop_work();
@@ -45,6 +45,8 @@ impl Executor {
                 state.retire_event(index);
             }
         }
+        drop(state);
+        last.into_iter().for_each(|call| call());
         Ok(())
     }
 }

@@ -70,6 +70,10 @@ pub(super) struct Stream {
     pub(super) host_functions: bool,
     /// The capture the stream takes part in.
     pub(super) capture: Option<u64>,
+    /// A group of captured tasks is open.
+    pub(super) group_open: bool,
+    /// A group is being updated: what is queued describes its tasks and does not run.
+    pub(super) updating: bool,
     /// As created: 0 is the highest.
     pub(super) priority: u32,
     /// As created.
@@ -99,6 +103,8 @@ impl Stream {
             subscriber: None,
             host_functions: false,
             capture: None,
+            group_open: false,
+            updating: false,
             priority: 0,
             flags: 0,
             aborted: None,

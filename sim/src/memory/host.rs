@@ -140,10 +140,10 @@ impl Memory {
 
     /// `aclrtHostRegister`: the address devices use, which is the host's.
     pub(crate) fn host_register(&mut self, start: u64, len: u64, kind: u32) -> Answer<u64> {
-        super::check_registration(start, len)?;
-        if kind != 0 && kind != IO_MEMORY {
-            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "only mapped and device input/output memory");
+        if kind & READ_ONLY != 0 {
+            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "read-only registration");
         }
+        self.check_alignment(start)?;
         if self.host.overlaps(start, len) {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "a part of the range is registered");
         }
@@ -153,18 +153,32 @@ impl Memory {
 
     /// `aclrtHostRegisterV2`.
     pub(crate) fn host_register_v2(&mut self, start: u64, len: u64, flags: u32) -> Answer<()> {
-        super::check_registration(start, len)?;
-        if flags == 0 || flags & !(MAPPED | IO_MEMORY | READ_ONLY | PINNED) != 0 {
-            return refuse(codes::RT_PARAM_INVALID, "no flag or an unknown one");
+        if flags & PINNED != 0
+            && self
+                .host
+                .blocks
+                .range(..=start)
+                .next_back()
+                .is_some_and(|(&base, block)| start - base < block.layout.size() as u64)
+        {
+            return refuse(codes::RT_PARAM_INVALID, "the memory is pinned already");
         }
         if flags & READ_ONLY != 0 {
             return refuse(codes::RT_FEATURE_NOT_SUPPORT, "read-only registration");
         }
+        self.check_alignment(start)?;
         if self.host.overlaps(start, len) {
             return refuse(codes::HOST_MEMORY_ALREADY_REGISTERED, "a part of the range is registered");
         }
         let mapped = flags & (MAPPED | IO_MEMORY) != 0;
         self.host.registered.insert(start, Registered { len, made: Made::now(), mapped });
+        Ok(())
+    }
+
+    fn check_alignment(&self, start: u64) -> Answer<()> {
+        if self.strict && !start.is_multiple_of(super::SMALL) {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "strict: the address must be a multiple of 4096");
+        }
         Ok(())
     }
 
@@ -199,6 +213,22 @@ impl Memory {
     pub(crate) fn is_pinned(&self, start: u64, len: u64) -> bool {
         self.host.contains(start, len.max(1))
     }
+}
+
+/// The runtime's check of the kind in `aclrtHostRegister`.
+pub(crate) fn check_register_kind(kind: u32) -> Answer<()> {
+    if kind & !(IO_MEMORY | READ_ONLY) != 0 {
+        return refuse(codes::RT_FEATURE_NOT_SUPPORT, "an unknown kind of registration");
+    }
+    Ok(())
+}
+
+/// The runtime's check of the flags of `aclrtHostRegisterV2`.
+pub(crate) fn check_register_flags(flags: u32) -> Answer<()> {
+    if flags == 0 || flags & !(MAPPED | IO_MEMORY | READ_ONLY | PINNED) != 0 {
+        return refuse(codes::RT_PARAM_INVALID, "no flag or an unknown one");
+    }
+    Ok(())
 }
 
 /// Frees a pinned block.

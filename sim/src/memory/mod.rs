@@ -34,13 +34,16 @@ mod space;
 mod sparse;
 mod transfer;
 mod vmm;
+mod vmm_check;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use backing::Backing;
+pub(crate) use host::{check_register_flags, check_register_kind};
 #[cfg(target_os = "linux")]
 pub(crate) use shared::{MOST_PIDS, ShareId};
 pub(crate) use transfer::Span;
+pub(crate) use vmm_check::Caller;
 
 use crate::codes::{self, attr, location};
 use crate::config::{SimConfig, Soc};
@@ -255,6 +258,14 @@ pub(crate) fn check_block_size(size: u64) -> Answer<()> {
     Ok(())
 }
 
+/// The checks of the ACL layer on a reservation.
+pub(crate) fn check_reservation(size: u64, flags: u64) -> Answer<()> {
+    if size == 0 || flags > 1 {
+        return refuse(codes::INVALID_PARAM, "size must not be 0, flags must be 0 or 1");
+    }
+    Ok(())
+}
+
 /// The checks of the ACL layer on a range to register.
 pub(crate) fn check_registration(start: u64, len: u64) -> Answer<()> {
     if start == 0 || len == 0 {
@@ -329,6 +340,10 @@ impl Memory {
         if let Some(pool) = self.pools.get_mut(device as usize) {
             pool.capacity = bytes;
         }
+    }
+
+    pub(crate) fn set_strict(&mut self, strict: bool) {
+        self.strict = strict;
     }
 
     pub(crate) fn set_va_budget(&mut self, bytes: Option<u64>) {

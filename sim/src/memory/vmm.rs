@@ -1,16 +1,19 @@
 //! The virtual-memory calls: reserve, chunk, map, access and the questions about them.
 
 use super::{
-    AccessDescriptor, Chunk, HUGE, HUGE_1G, Location, Mapping, Memory, Origin, PhysicalProp,
+    AccessDescriptor, Caller, Chunk, HUGE, HUGE_1G, Location, Mapping, Memory, Origin, PhysicalProp,
     PointerAttributes, Reservation,
 };
-use crate::codes::{self, attr, location};
+use crate::codes::{self, location};
 use crate::config::Soc;
 use crate::made::Made;
 use crate::refusal::{Answer, Refusal, refuse};
 
 /// Above this size a reservation takes whole units of 1 GiB.
 const BIG_RESERVATION: u64 = 512 << 20;
+
+/// The most that one reservation takes with the stricter answers.
+const STRICT_RESERVATION: u64 = 128 << 30;
 
 /// A refused reservation: the reason, and the address the driver writes out although it refused.
 pub(crate) type ReserveRefusal = (Refusal, Option<u64>);
@@ -28,6 +31,7 @@ impl Memory {
         self.check_reserve(size, alignment, expect, flags).map_err(plain)?;
         let (len, align) = self.reservation_shape(size);
         let over = self.max_reservation.is_some_and(|most| len > most)
+            || (self.strict && len > STRICT_RESERVATION)
             || self.va_budget.is_some_and(|most| self.reserved.saturating_add(len) > most);
         let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "no address space for the reservation");
         if over {
@@ -58,9 +62,7 @@ impl Memory {
     }
 
     fn check_reserve(&self, size: u64, alignment: u64, expect: u64, flags: u64) -> Answer<()> {
-        if size == 0 || flags > 1 {
-            return refuse(codes::INVALID_PARAM, "size must not be 0, flags must be 0 or 1");
-        }
+        super::check_reservation(size, flags)?;
         if alignment != 0 {
             return refuse(codes::RT_PARAM_INVALID, "alignment must be 0");
         }
@@ -112,19 +114,14 @@ impl Memory {
     }
 
     /// `aclrtMallocPhysical`: a new handle.
-    pub(crate) fn malloc_physical(&mut self, size: u64, prop: &PhysicalProp, flags: u64) -> Answer<u64> {
-        let place = prop.location.kind;
-        if size == 0 || flags != 0 || prop.handle_type != 0 || prop.allocation_type != 0 {
-            return refuse(codes::INVALID_PARAM, "size 0, flags, handle type or allocation type");
-        }
-        if place == location::UNREGISTERED || place == location::MANAGED {
-            return refuse(codes::INVALID_PARAM, "memory cannot be allocated at that location");
-        }
-        let page = self.page_of(prop)?;
-        if prop.reserve != 0 {
-            return refuse(codes::RT_PARAM_INVALID, "the reserved field must be 0");
-        }
-        let pool = self.pool_of(prop.location)?;
+    pub(crate) fn malloc_physical(
+        &mut self,
+        size: u64,
+        prop: &PhysicalProp,
+        flags: u64,
+        caller: Caller,
+    ) -> Answer<u64> {
+        let (pool, page) = self.check_physical(size, prop, flags, caller)?;
         let size = if page == HUGE_1G { size.checked_next_multiple_of(page) } else { Some(size) };
         let Some(size) = size.filter(|size| size.is_multiple_of(page)) else {
             let code = match self.soc {
@@ -134,38 +131,6 @@ impl Memory {
             return refuse(code, "the size is not a multiple of the granule");
         };
         self.create_chunk(pool, size, page, *prop)
-    }
-
-    /// The page size behind an attribute, or why it cannot be had there.
-    fn page_of(&self, prop: &PhysicalProp) -> Answer<u64> {
-        let host_only = matches!(
-            prop.attr,
-            attr::DDR_HUGE | attr::DDR_NORMAL | attr::DDR_P2P_HUGE | attr::DDR_P2P_NORMAL
-        );
-        match prop.attr {
-            _ if host_only && prop.location.kind == location::DEVICE => {
-                refuse(codes::INVALID_PARAM, "host memory attribute for a device")
-            }
-            attr::MEM_HUGE1G | attr::MEM_P2P_HUGE1G if self.soc == Soc::Ascend950 => {
-                refuse(codes::RT_FEATURE_NOT_SUPPORT, "no pages of 1 GiB")
-            }
-            attr::HBM_HUGE1G | attr::MEM_HUGE1G | attr::MEM_P2P_HUGE1G => Ok(HUGE_1G),
-            attr::HBM_HUGE | attr::HBM_NORMAL => Ok(HUGE),
-            attr::MEM_NORMAL | attr::MEM_HUGE | attr::MEM_P2P_NORMAL | attr::MEM_P2P_HUGE => Ok(HUGE),
-            _ if host_only => Ok(HUGE),
-            _ => refuse(codes::INVALID_PARAM, "an attribute that cannot be allocated"),
-        }
-    }
-
-    fn pool_of(&self, place: Location) -> Answer<usize> {
-        match place.kind {
-            location::DEVICE if (place.id as usize) < self.host_pool() => Ok(place.id as usize),
-            location::DEVICE => refuse(codes::RT_INVALID_DEVICEID, "no such device"),
-            location::HOST if place.id == 0 => Ok(self.host_pool()),
-            location::HOST => refuse(codes::RT_FEATURE_NOT_SUPPORT, "the host has number 0"),
-            location::HOST_NUMA => refuse(codes::RT_FEATURE_NOT_SUPPORT, "no memory of single NUMA nodes"),
-            _ => refuse(codes::RT_PARAM_INVALID, "no such location"),
-        }
     }
 
     /// `aclrtFreePhysical`: drops one reference.
@@ -183,10 +148,19 @@ impl Memory {
     }
 
     /// `aclrtMapMem`.
-    pub(crate) fn map(&mut self, start: u64, size: u64, offset: u64, handle: u64, flags: u64) -> Answer<()> {
+    pub(crate) fn map(
+        &mut self,
+        start: u64,
+        size: u64,
+        offset: u64,
+        handle: u64,
+        flags: u64,
+        opened: Answer<()>,
+    ) -> Answer<()> {
         if start == 0 || handle == 0 || size == 0 || flags != 0 {
             return refuse(codes::INVALID_PARAM, "null address or handle, size 0, or flags");
         }
+        opened?;
         if offset != 0 {
             return refuse(codes::RT_PARAM_INVALID, "the offset must be 0");
         }
@@ -297,37 +271,13 @@ impl Memory {
     }
 
     /// `aclrtMemGetAllocationGranularity`.
-    pub(crate) fn granularity(&self, prop: &PhysicalProp, option: u32) -> Answer<u64> {
-        let page = self.page_of(prop)?;
-        if option > 1 {
-            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "no such granularity option");
-        }
-        if prop.reserve != 0 {
-            return refuse(codes::RT_PARAM_INVALID, "the reserved field must be 0");
-        }
-        self.pool_of(prop.location)?;
-        Ok(page)
+    pub(crate) fn granularity(&self, prop: &PhysicalProp, option: u32, caller: Caller) -> Answer<u64> {
+        self.check_granularity(prop, option, caller)
     }
 
     /// `aclrtMemSetAccess`; devices by the driver's numbers.
     pub(crate) fn set_access(&mut self, start: u64, size: u64, grants: &[AccessDescriptor]) -> Answer<()> {
-        let (Some(grant), true) = (grants.first(), start != 0) else {
-            return refuse(codes::RT_PARAM_INVALID, "null address or no descriptor");
-        };
-        if grants.len() != 1 {
-            return refuse(codes::RT_FEATURE_NOT_SUPPORT, "the driver misreads more than one descriptor");
-        }
-        if grant.flags != codes::ACCESS_READWRITE {
-            return refuse(
-                codes::RT_FEATURE_NOT_SUPPORT,
-                "only read and write access together can be granted",
-            );
-        }
-        let owner = match grant.location {
-            Location { id, kind: location::DEVICE } if (id as usize) < self.host_pool() => id as usize,
-            Location { id: 0, kind: location::HOST } => self.host_pool(),
-            _ => return refuse(codes::RT_PARAM_INVALID, "no such location"),
-        };
+        let (grant, owner) = self.check_grants(start, grants)?;
         let mapping = self.mapping_at(start)?;
         if mapping.len != size {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "the size is not that of the mapping");
@@ -347,6 +297,7 @@ impl Memory {
         if address == 0 {
             return refuse(codes::INVALID_PARAM, "null address");
         }
+        self.grantee(place)?;
         let Some((_, mapping)) = self.mapping_of(address) else {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "nothing is mapped there");
         };
