@@ -26,7 +26,7 @@ pub fn main() -> Result<()> {
         sim.fill_bytes(layer.address(), 50 * MIB, number as u8).expect("the block is mapped");
     }
 
-    let slept = allocator.sleep(None, "weights", SleepMode::Offload)?;
+    let slept = allocator.sleep(None, &["weights"], SleepMode::Offload)?;
     println!(
         "{} MiB went back, {} MiB are kept on the host",
         slept.returned_bytes / MIB,
@@ -38,7 +38,7 @@ pub fn main() -> Result<()> {
     let other = allocator.allocate(0, 500 * MIB, 0, stream)?;
     allocator.deallocate(other)?;
 
-    let woken = allocator.wake(None, "weights")?;
+    let woken = allocator.wake(None, &["weights"])?;
     println!("{} MiB are back at their addresses", woken.copied_bytes / MIB);
     for (number, layer) in layers.into_iter().enumerate() {
         let mut last = [0];

@@ -21,12 +21,14 @@
 //! | `commit` | outcomes back into the heap |
 //! | `trim` | giving idle memory back |
 //! | `report` | the error when nothing could serve a request |
+//! | `capture` | what a request may do while a graph is being captured |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
 //! | `sleep` | pools without memory that keep their addresses |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod bins;
 pub(crate) mod block;
+pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod commit;
@@ -167,6 +169,8 @@ pub(crate) struct Core {
     pub(crate) logging: bool,
     /// Events for the hook.
     pub(crate) log: Vec<crate::hook::MemoryEvent>,
+    /// Captures in progress: while there is one, memory is only taken, never moved or given back.
+    pub(crate) capturing: u32,
     /// Requests in progress whose block is `Busy`, and plans being performed.
     pub(crate) busy: u32,
 }
@@ -218,6 +222,7 @@ impl Core {
             watched: 0,
             logging: false,
             log: Vec::new(),
+            capturing: 0,
             busy: 0,
         };
         core.stream_id(Stream(0));

@@ -85,6 +85,8 @@ pub struct OutOfMemory {
     pub requested: u64,
     /// What stopped it.
     pub cause: OutOfMemoryCause,
+    /// Whether a graph was being captured, so that nothing idle could be moved or given back.
+    pub during_capture: bool,
     /// Bytes handed out.
     pub allocated: u64,
     /// Allocated bytes plus bytes that wait for streams.
@@ -139,6 +141,9 @@ impl fmt::Display for OutOfMemory {
                 write!(f, "; the limit of {} bytes is reached", self.limit.unwrap_or(0))?;
             }
             OutOfMemoryCause::AddressSpace => write!(f, "; no address space could be reserved")?,
+        }
+        if self.during_capture {
+            write!(f, "; a graph was being captured, so idle memory could not be used")?;
         }
         for (stream, bytes) in &self.holders {
             write!(f, "; stream {stream:#x} holds {bytes}")?;

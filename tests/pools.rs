@@ -214,3 +214,33 @@ fn a_source_that_gives_nonsense_is_refused() {
     allocator.deallocate(kept).unwrap();
     allocator.check().unwrap();
 }
+
+#[test]
+fn a_soft_limit_makes_a_pool_take_idle_memory_first() {
+    for limited in [false, true] {
+        let (sim, allocator) = rig(1 << 30);
+        let mut options = PoolOptions::default();
+        options.soft_limit = limited.then_some(32 * MIB);
+        let pool = allocator.create_pool(0, options).unwrap();
+        let idle = allocator.allocate(0, 200 * MIB, 0, STREAM).unwrap();
+        let base = allocator.allocate_in(pool, 30 * MIB, 0, STREAM).unwrap();
+        allocator.deallocate(idle).unwrap();
+        // A higher mark than what is held leaves room to grow within the headroom.
+        let mark = allocator.allocate(0, 200 * MIB, 0, STREAM).unwrap();
+        let before = sim.physical_bytes(0);
+        let more = allocator.allocate_in(pool, 4 * MIB, 0, STREAM).unwrap();
+        assert!(sim.physical_bytes(0) > before, "nothing fails because of it: there is nothing idle");
+        allocator.deallocate(mark).unwrap();
+        let before = (sim.physical_bytes(0), allocator.stats(0).unwrap().chunks_moved);
+        let third = allocator.allocate_in(pool, 3 * MIB, 0, STREAM).unwrap();
+        let after = (sim.physical_bytes(0), allocator.stats(0).unwrap().chunks_moved);
+        if limited {
+            assert_eq!(after.0, before.0);
+            assert!(after.1 > before.1);
+        }
+        for ptr in [base, more, third] {
+            allocator.deallocate(ptr).unwrap();
+        }
+        allocator.check().unwrap();
+    }
+}

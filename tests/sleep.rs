@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
+use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
 
@@ -77,7 +78,7 @@ fn memory_goes_and_addresses_stay() {
     let rig = rig(1 << 30);
     let (free, reserved) = (rig.free(), rig.sim.reserved_bytes());
     let before = rig.allocator.stats(0).unwrap();
-    let slept = rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    let slept = rig.allocator.sleep(None, &["weights"], SleepMode::Discard).unwrap();
     assert_eq!(slept.pools, 1);
     assert_eq!(slept.returned_bytes, rig.free() - free, "as the device counts");
     assert_eq!((slept.device_bytes, slept.host_bytes), (slept.returned_bytes, 0));
@@ -87,7 +88,7 @@ fn memory_goes_and_addresses_stay() {
     assert_eq!(asleep.allocated_bytes.all.current, before.allocated_bytes.all.current);
     assert_eq!(asleep.sleeping_bytes as i64, before.active_bytes.all.current);
     assert!(rig.allocator.is_asleep(rig.pool).unwrap());
-    let woken = rig.allocator.wake(None, "weights").unwrap();
+    let woken = rig.allocator.wake(None, &["weights"]).unwrap();
     // The gap of 2 MiB between live blocks may stay without memory.
     assert!(woken.mapped_bytes <= slept.returned_bytes && woken.copied_bytes == 0);
     for &(ptr, bytes) in &rig.blocks {
@@ -101,14 +102,14 @@ fn memory_goes_and_addresses_stay() {
 #[test]
 fn offloaded_content_comes_back() {
     let rig = rig(1 << 30);
-    let slept = rig.allocator.sleep(Some(0), "weights", SleepMode::Offload).unwrap();
+    let slept = rig.allocator.sleep(Some(0), &["weights"], SleepMode::Offload).unwrap();
     let live: u64 = rig.blocks.iter().map(|&(ptr, _)| rig.allocator.block_info(ptr).unwrap().bytes).sum();
     assert_eq!(slept.host_bytes, live, "what is free is not copied");
     // Another tenant uses the memory meanwhile.
     let tenant = rig.allocator.allocate(0, 1 << 29, 0, STREAM).unwrap();
     rig.sim.fill_bytes(tenant.0, 1 << 29, 0xee).unwrap();
     rig.allocator.deallocate(tenant).unwrap();
-    let woken = rig.allocator.wake(Some(0), "weights").unwrap();
+    let woken = rig.allocator.wake(Some(0), &["weights"]).unwrap();
     assert_eq!(woken.copied_bytes, live);
     rig.assert_content();
     rig.finish();
@@ -121,23 +122,23 @@ fn queued_work_is_waited_for() {
     let (ptr, bytes) = rig.blocks[2];
     rig.allocator.record_stream(ptr, other).unwrap();
     rig.sim.submit(other.0, Task::new("kernel").writes(ptr.0, bytes, 1)).unwrap();
-    rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Discard).unwrap();
     assert!(rig.sim.findings().is_empty(), "{:?}", rig.sim.findings());
     assert_eq!(rig.sim.count("aclrtSynchronizeDevice"), 0, "only the streams that used it");
-    rig.allocator.wake(None, "weights").unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
     rig.finish();
 }
 
 #[test]
 fn sleeping_and_waking_twice_changes_nothing() {
     let rig = rig(1 << 30);
-    assert_eq!(rig.allocator.wake(None, "weights").unwrap().pools, 0, "it was awake");
-    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    assert_eq!(rig.allocator.wake(None, &["weights"]).unwrap().pools, 0, "it was awake");
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
     for mode in [SleepMode::Offload, SleepMode::Discard] {
-        assert_eq!(rig.allocator.sleep(None, "weights", mode).unwrap(), Default::default());
+        assert_eq!(rig.allocator.sleep(None, &["weights"], mode).unwrap(), Default::default());
     }
-    assert_eq!(rig.allocator.wake(None, "weights").unwrap().pools, 1);
-    assert_eq!(rig.allocator.wake(None, "weights").unwrap(), Default::default());
+    assert_eq!(rig.allocator.wake(None, &["weights"]).unwrap().pools, 1);
+    assert_eq!(rig.allocator.wake(None, &["weights"]).unwrap(), Default::default());
     rig.assert_content();
     rig.finish();
 }
@@ -146,14 +147,14 @@ fn sleeping_and_waking_twice_changes_nothing() {
 fn blocks_can_be_freed_while_asleep() {
     for all in [false, true] {
         let mut rig = rig(1 << 30);
-        rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+        rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
         let rest = if all { 0 } else { 2 };
         for (ptr, _) in rig.blocks.split_off(rest) {
             rig.allocator.deallocate(ptr).unwrap();
             assert!(matches!(rig.allocator.deallocate(ptr), Err(Error::Pointer { .. })), "once only");
         }
         assert_eq!(rig.allocator.is_asleep(rig.pool).unwrap(), !all, "the last block wakes it");
-        let woken = rig.allocator.wake(None, "weights").unwrap();
+        let woken = rig.allocator.wake(None, &["weights"]).unwrap();
         assert_eq!(woken.pools, u32::from(!all));
         rig.assert_content();
         let again = rig.allocator.allocate_in(rig.pool, 8 * MIB, 0, STREAM).unwrap();
@@ -165,7 +166,7 @@ fn blocks_can_be_freed_while_asleep() {
 #[test]
 fn what_a_sleeping_pool_cannot_do_is_said() {
     let rig = rig(1 << 30);
-    rig.allocator.sleep(None, "weights", SleepMode::Discard).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Discard).unwrap();
     let state = |answer: Result<(), Error>| assert!(matches!(answer, Err(Error::State { .. })), "{answer:?}");
     state(rig.allocator.allocate_in(rig.pool, MIB, 0, STREAM).map(drop));
     let route = rig.allocator.route(rig.pool, RouteFilter::ThisThread).unwrap();
@@ -178,10 +179,10 @@ fn what_a_sleeping_pool_cannot_do_is_said() {
     rig.allocator.record_stream(ptr, other).unwrap();
     rig.allocator.empty_cache(None).unwrap();
     rig.allocator.check().unwrap();
-    let missing = rig.allocator.sleep(None, "activations", SleepMode::Discard);
+    let missing = rig.allocator.sleep(None, &["activations"], SleepMode::Discard);
     assert!(matches!(missing, Err(Error::Argument { name: "tag", .. })), "{missing:?}");
-    state(rig.allocator.sleep(None, "", SleepMode::Discard).map(drop));
-    rig.allocator.wake(None, "weights").unwrap();
+    state(rig.allocator.sleep(None, &[""], SleepMode::Discard).map(drop));
+    rig.allocator.wake(None, &["weights"]).unwrap();
     rig.finish();
 }
 
@@ -190,13 +191,13 @@ fn pools_of_one_tag_wake_without_the_others() {
     let rig = rig(1 << 30);
     let cache = rig.allocator.create_pool(0, PoolOptions::tagged("cache")).unwrap();
     let block = rig.allocator.allocate_in(cache, 30 * MIB, 0, STREAM).unwrap();
-    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
-    rig.allocator.sleep(None, "cache", SleepMode::Discard).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.allocator.sleep(None, &["cache"], SleepMode::Discard).unwrap();
     assert_eq!(rig.sim.physical_bytes(0), 0);
-    rig.allocator.wake(None, "weights").unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
     rig.assert_content();
     assert!(rig.allocator.is_asleep(cache).unwrap());
-    rig.allocator.wake(None, "cache").unwrap();
+    rig.allocator.wake(None, &["cache"]).unwrap();
     rig.allocator.deallocate(block).unwrap();
     rig.allocator.release_pool(cache).unwrap();
     rig.finish();
@@ -205,9 +206,9 @@ fn pools_of_one_tag_wake_without_the_others() {
 #[test]
 fn waking_without_enough_memory_leaves_all_asleep() {
     let rig = rig(64 * MIB);
-    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
     rig.sim.set_foreign_bytes(0, 50 * MIB);
-    let failed = rig.allocator.wake(None, "weights");
+    let failed = rig.allocator.wake(None, &["weights"]);
     assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
     assert!(rig.allocator.is_asleep(rig.pool).unwrap());
     assert_eq!(rig.sim.physical_bytes(0), 0, "what was taken went back");
@@ -216,7 +217,7 @@ fn waking_without_enough_memory_leaves_all_asleep() {
     // What is idle in another pool is taken.
     let idle = rig.allocator.allocate(0, 60 * MIB, 0, STREAM).unwrap();
     rig.allocator.deallocate(idle).unwrap();
-    rig.allocator.wake(None, "weights").unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
     rig.assert_content();
     rig.finish();
 }
@@ -225,18 +226,18 @@ fn waking_without_enough_memory_leaves_all_asleep() {
 fn graphs_and_captures_keep_a_pool_awake() {
     let rig = rig(1 << 30);
     let graph = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap().finish();
-    let refused = rig.allocator.sleep(None, "weights", SleepMode::Discard);
+    let refused = rig.allocator.sleep(None, &["weights"], SleepMode::Discard);
     assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
     drop(graph);
     let stream = Stream(rig.sim.create_stream().unwrap());
     rig.allocator.record_stream(rig.blocks[0].0, stream).unwrap();
     rig.sim.capture_begin(stream.0, CaptureMode::Global).unwrap();
-    let refused = rig.allocator.sleep(None, "weights", SleepMode::Offload);
+    let refused = rig.allocator.sleep(None, &["weights"], SleepMode::Offload);
     assert!(refused.is_err(), "{refused:?}");
     assert!(!rig.allocator.is_asleep(rig.pool).unwrap());
     rig.sim.capture_end(stream.0).unwrap();
-    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
-    rig.allocator.wake(None, "weights").unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
     rig.assert_content();
     rig.finish();
 }
@@ -244,7 +245,7 @@ fn graphs_and_captures_keep_a_pool_awake() {
 #[test]
 fn an_allocator_can_end_while_pools_sleep() {
     let rig = rig(1 << 30);
-    rig.allocator.sleep(None, "weights", SleepMode::Offload).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
     let Rig { sim, allocator, .. } = rig;
     drop(allocator);
     assert_eq!(sim.physical_bytes(0), 0);
@@ -270,15 +271,15 @@ fn a_failing_call_at_any_point_leaves_a_defined_state() {
                 let rig = rig(256 * MIB);
                 rig.sim.fail(call, k, 507_899, always).unwrap();
                 let before = rig.sim.count(call);
-                let slept = rig.allocator.sleep(None, "weights", SleepMode::Offload);
-                let woken = rig.allocator.wake(None, "weights");
+                let slept = rig.allocator.sleep(None, &["weights"], SleepMode::Offload);
+                let woken = rig.allocator.wake(None, &["weights"]);
                 let reached = rig.sim.count(call) - before >= k;
                 rig.sim.clear_faults();
                 rig.allocator.check().unwrap();
                 if slept.is_err() || woken.is_err() {
                     assert!(reached, "{call} {k}: {slept:?} {woken:?}");
                     // Whatever state it is in, this brings it back.
-                    rig.allocator.wake(None, "weights").unwrap();
+                    rig.allocator.wake(None, &["weights"]).unwrap();
                 }
                 assert!(!rig.allocator.is_asleep(rig.pool).unwrap());
                 rig.assert_content();
@@ -290,4 +291,51 @@ fn a_failing_call_at_any_point_leaves_a_defined_state() {
             }
         }
     }
+}
+
+/// bug-scenarios.md B50.
+#[test]
+fn b50_waking_runs_out_of_memory_half_way() {
+    let sim =
+        Sim::new(SimConfig { capacity: 1 << 30, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap();
+    let block = |tag, bytes| {
+        let pool = allocator.create_pool(0, PoolOptions::tagged(tag)).unwrap();
+        (pool, allocator.allocate_in(pool, bytes, 0, STREAM).unwrap())
+    };
+    let (weights, cache) = (block("w", 300 * MIB), block("k", 400 * MIB));
+    sim.fill_bytes(weights.1.0, 300 * MIB, 0x5a).unwrap();
+    let live = allocator.stats(0).unwrap().allocated_bytes.all.current;
+    let slept = allocator.sleep(None, &["w"], SleepMode::Offload).unwrap();
+    allocator.sleep(None, &["k"], SleepMode::Discard).unwrap();
+    assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, 0);
+    assert_eq!((sim.mem_info(1).unwrap().0, slept.host_bytes), (1 << 30, 300 * MIB + 512));
+
+    sim.set_foreign_bytes(0, 600 * MIB);
+    let failed = allocator.wake(None, &[]);
+    let Err(Error::OutOfMemory(report)) = failed else { panic!("{failed:?}") };
+    assert_eq!(report.cause, OutOfMemoryCause::Device);
+    assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, 0);
+    assert_eq!((sim.count("aclrtFreeHost"), sim.physical_bytes(0)), (0, 0), "the content is still kept");
+    assert!(allocator.is_asleep(weights.0).unwrap() && allocator.is_asleep(cache.0).unwrap());
+    assert_eq!(allocator.stats(0).unwrap().allocated_bytes.all.current, live, "the addresses are still ours");
+
+    sim.set_foreign_bytes(0, 0);
+    assert_eq!(allocator.wake(None, &[]).unwrap().pools, 2);
+    let mut ends = [[0], [0]];
+    sim.read_bytes(weights.1.0, &mut ends[0]).unwrap();
+    sim.read_bytes(weights.1.0 + 300 * MIB - 1, &mut ends[1]).unwrap();
+    assert_eq!(ends, [[0x5a]; 2]);
+    // Each block takes its size and the pad: 512 bytes of one chunk more.
+    assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, 704 * MIB as i64);
+    assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
+    for (pool, ptr) in [weights, cache] {
+        allocator.deallocate(ptr).unwrap();
+        allocator.release_pool(pool).unwrap();
+    }
+    allocator.empty_cache(None).unwrap();
+    assert_eq!(sim.count("aclrtMapMem"), sim.count("aclrtUnmapMem"));
+    assert_eq!(sim.physical_bytes(0), 0);
 }

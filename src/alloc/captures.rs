@@ -1,9 +1,8 @@
 //! Capturing graphs: a pool whose addresses stay, and going back to an earlier state of it.
 //!
 //! A captured graph holds addresses. While it lives, nothing of its pool is unmapped or moved, and its free
-//! blocks serve nothing but captures into the same pool. Work that is being captured has not run, so streams
-//! under capture get no event and are not waited for; blocks that such streams still use wait until
-//! the capture has ended.
+//! blocks serve nothing but captures into the same pool. While a capture runs, nothing of the whole device is
+//! unmapped, given back or waited for, and no event is recorded or queried (`core/capture.rs`).
 
 use super::device::Caller;
 use super::pools::{known, unknown};
@@ -103,11 +102,12 @@ impl DeviceAllocator {
     /// Begins a capture into a pool: from now on its addresses stay mapped, and the requests that the filter
     /// takes go to it ([`RouteFilter::CapturedWith`] takes those of one capture). Several graphs may
     /// share a pool if they never run at the same time and run in the order they were captured in, as in
-    /// PyTorch.
+    /// PyTorch. Until the capture ends, nothing of the device's memory is moved or given back: a request that free and
+    /// new memory cannot serve fails, and its error says so.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist, and for the default pool.
+    /// [`Error::Argument`] for a pool that does not exist, and for the default pool; [`Error::State`] while it sleeps.
     pub fn capture(&self, pool: PoolId, filter: RouteFilter) -> Result<Capture<'_>> {
         let number = self.begin_capture(pool, filter)?;
         Ok(Capture { allocator: self, pool, number, finished: false })
@@ -123,12 +123,20 @@ impl DeviceAllocator {
         if pool.serial == 0 {
             return Err(unknown(pool));
         }
-        let number = self.begin_route(pool, filter)?;
         let state = self.device(pool.device)?;
         let mut core = state.core.lock();
         let index = known(&core, pool)?;
+        if core.is_asleep(index) {
+            return Err(Error::State {
+                operation: "capturing into a pool",
+                reason: "it sleeps; wake it first",
+            });
+        }
+        core.pools.get_mut(index).holders += 1;
         core.fix(index);
-        Ok(number)
+        core.capturing += 1;
+        drop(core);
+        Ok(state.routes.begin(pool.serial, filter, true))
     }
 
     /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone.

@@ -9,6 +9,9 @@ impl Device {
     pub(super) fn trim(&self, caller: &Caller<'_>, keep: u64, wait: bool) -> Result<u64> {
         let mut chore = Request::chore();
         let mut core = self.core.lock();
+        if core.capturing > 0 {
+            return Ok(0);
+        }
         let before = core.held();
         self.drain(&mut core, caller.map);
         if let Some(step) = core.close_all() {

@@ -193,14 +193,15 @@ impl DeviceAllocator {
         let index = known(&core, pool)?;
         core.pools.get_mut(index).holders += 1;
         drop(core);
-        Ok(state.routes.begin(pool.serial, filter))
+        Ok(state.routes.begin(pool.serial, filter, false))
     }
 
     /// Ends the newest route to a pool.
     ///
     /// # Errors
     ///
-    /// [`Error::State`] when there is none.
+    /// [`Error::State`] when there is none, or when the same thread has begun another after it: those of a thread end
+    /// from the inside. Nothing has changed then.
     pub fn end_route(&self, pool: PoolId) -> Result<()> {
         let state = self.device(pool.device)?;
         let newest = state.routes.newest_to(pool.serial);
@@ -209,14 +210,15 @@ impl DeviceAllocator {
         }
         Err(Error::State {
             operation: "ending a route to a pool",
-            reason: "no route leads to it; each end needs a begin before it",
+            reason: "none leads to it, or one inside it has not ended; each end needs its own begin",
         })
     }
 
     pub(super) fn end_route_numbered(&self, device: DeviceId, number: u64) -> bool {
         let Ok(Some(state)) = self.used(device) else { return false };
-        let Some(serial) = state.routes.end(number) else { return false };
+        let Some((serial, capture)) = state.routes.end(number) else { return false };
         let mut core = state.core.lock();
+        core.capturing -= u32::from(capture);
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }

@@ -62,6 +62,8 @@ struct Route {
     number: u64,
     pool: u64,
     filter: RouteFilter,
+    /// Whether a graph is captured through it.
+    capture: bool,
 }
 
 /// The routes of a device, oldest first.
@@ -88,7 +90,7 @@ impl Routes {
     }
 
     /// Adds a route to the pool of that serial; its number.
-    pub(super) fn begin(&self, pool: u64, filter: RouteFilter) -> u64 {
+    pub(super) fn begin(&self, pool: u64, filter: RouteFilter, capture: bool) -> u64 {
         let filter = match filter {
             RouteFilter::ThisThread => RouteFilter::Thread(std::thread::current().id()),
             other => other,
@@ -96,24 +98,34 @@ impl Routes {
         let mut table = self.list.lock();
         let number = table.next;
         table.next += 1;
-        table.routes = table.routes.iter().cloned().chain([Route { number, pool, filter }]).collect();
+        table.routes =
+            table.routes.iter().cloned().chain([Route { number, pool, filter, capture }]).collect();
         self.count.store(table.routes.len(), Relaxed);
         number
     }
 
-    /// Removes a route; the pool it led to, or nothing when there is no such route.
-    pub(super) fn end(&self, number: u64) -> Option<u64> {
+    /// Removes a route; the pool it led to and whether it was a capture's, or nothing when there is no such route.
+    pub(super) fn end(&self, number: u64) -> Option<(u64, bool)> {
         let mut table = self.list.lock();
-        let pool = table.routes.iter().find(|route| route.number == number)?.pool;
+        let route = table.routes.iter().find(|route| route.number == number)?;
+        let ended = (route.pool, route.capture);
         table.routes = table.routes.iter().filter(|route| route.number != number).cloned().collect();
         self.count.store(table.routes.len(), Relaxed);
-        Some(pool)
+        Some(ended)
     }
 
-    /// The newest route to a pool.
+    /// The newest route to a pool, if it may end now: routes of a thread end in the order opposite to the one
+    /// they began in.
     pub(super) fn newest_to(&self, pool: u64) -> Option<u64> {
         let table = self.list.lock();
-        table.routes.iter().rev().find(|route| route.pool == pool).map(|route| route.number)
+        let route = table.routes.iter().rev().find(|route| route.pool == pool)?;
+        let inside = |other: &&Route| match (&route.filter, &other.filter) {
+            (RouteFilter::Thread(of), RouteFilter::Thread(thread)) => of == thread,
+            _ => false,
+        };
+        let innermost =
+            table.routes.iter().rev().find(inside).is_none_or(|other| other.number == route.number);
+        innermost.then_some(route.number)
     }
 
     /// The pool a request for a stream is sent to, if any. `captured_with` says whether the stream is captured
@@ -133,9 +145,9 @@ mod tests {
     fn the_newest_route_that_accepts_wins() {
         let routes = Routes::default();
         assert!(!routes.any());
-        let outer = routes.begin(1, RouteFilter::ThisThread);
-        let inner = routes.begin(2, RouteFilter::Stream(Stream(7)));
-        let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)));
+        let outer = routes.begin(1, RouteFilter::ThisThread, false);
+        let inner = routes.begin(2, RouteFilter::Stream(Stream(7)), false);
+        let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)), true);
         assert!(routes.any());
         let pool_for = |stream| routes.pool_for(Stream(stream), &|_| false);
         assert_eq!([7, 8, 101].map(pool_for), [Some(2), Some(1), Some(3)]);
@@ -144,9 +156,20 @@ mod tests {
             assert_eq!(other.join().unwrap(), [Some(2), None]);
         });
         assert_eq!((routes.newest_to(2), routes.newest_to(9)), (Some(inner), None));
-        assert_eq!((routes.end(inner), routes.end(inner)), (Some(2), None));
+        assert_eq!((routes.end(inner), routes.end(inner)), (Some((2, false)), None));
         assert_eq!(pool_for(7), Some(1));
-        assert_eq!((routes.end(last), routes.end(outer)), (Some(3), Some(1)));
+        assert_eq!((routes.end(last), routes.end(outer)), (Some((3, true)), Some((1, false))));
         assert!(!routes.any());
+    }
+
+    #[test]
+    fn routes_of_a_thread_end_from_the_inside() {
+        let routes = Routes::default();
+        let outer = routes.begin(1, RouteFilter::ThisThread, false);
+        let inner = routes.begin(2, RouteFilter::ThisThread, false);
+        let other = routes.begin(3, RouteFilter::All, false);
+        assert_eq!([1, 2, 3].map(|pool| routes.newest_to(pool)), [None, Some(inner), Some(other)]);
+        routes.end(inner);
+        assert_eq!(routes.newest_to(1), Some(outer));
     }
 }

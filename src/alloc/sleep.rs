@@ -13,7 +13,7 @@ use super::device::{Caller, Device};
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
 use crate::core::plan::{self, Remap, Request, Spare, Step};
-use crate::core::pool::PoolIndex;
+use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept};
 use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, PhysicalHandle, Stream};
 use crate::error::{Error, Result};
@@ -60,19 +60,19 @@ type Contents = Vec<Vec<Kept>>;
 const PIECE: u64 = 64 << 20;
 
 impl DeviceAllocator {
-    /// Puts all pools with the tag to sleep, on one device or on all: their memory goes back to the device, their
+    /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones), on one device or on all: their memory goes back to the device, their
     /// addresses and live blocks stay. Waits for the streams that used them. Until they wake, nobody may queue work
     /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] when no pool has the tag, or for an unknown device. [`Error::State`] when a pool cannot
+    /// [`Error::Argument`] when no pool has a tag that is named, or for an unknown device. [`Error::State`] when a pool cannot
     /// sleep (the default pool, captured graphs, memory from a source or in fixed blocks), when another thread is putting
     /// it to sleep or waking it, or while the device cannot be waited for because of a capture.
     /// [`Error::Driver`] when the driver refuses. The pools of that device are awake then; those of devices before it sleep.
-    pub fn sleep(&self, device: Option<DeviceId>, tag: &str, mode: SleepMode) -> Result<Slept> {
+    pub fn sleep(&self, device: Option<DeviceId>, tags: &[&str], mode: SleepMode) -> Result<Slept> {
         let mut sum = Slept::default();
-        for (state, pools) in self.tagged(device, tag)? {
+        for (state, pools) in self.tagged(device, tags)? {
             let slept = self.caller(state).sleep(&pools, mode)?;
             sum.pools += slept.pools;
             sum.returned_bytes += slept.returned_bytes;
@@ -82,7 +82,7 @@ impl DeviceAllocator {
         Ok(sum)
     }
 
-    /// Wakes all pools with the tag, on one device or on all: memory is put behind their blocks at the same addresses,
+    /// Wakes all pools with one of the tags (without tags: all), on one device or on all: memory is put behind their blocks at the same addresses,
     /// and kept content is copied back; it is there when the call returns. Pools that are awake are left as they are.
     ///
     /// # Errors
@@ -90,9 +90,9 @@ impl DeviceAllocator {
     /// [`Error::OutOfMemory`] when the device has too little memory, also after what is idle elsewhere was taken;
     /// [`Error::Argument`], [`Error::State`] and [`Error::Driver`] as [`sleep`](Self::sleep). The pools of that device sleep then as
     /// before, with their content; those of devices before it are awake.
-    pub fn wake(&self, device: Option<DeviceId>, tag: &str) -> Result<Woken> {
+    pub fn wake(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Woken> {
         let mut sum = Woken::default();
-        for (state, pools) in self.tagged(device, tag)? {
+        for (state, pools) in self.tagged(device, tags)? {
             let woken = self.caller(state).wake(&pools)?;
             sum.pools += woken.pools;
             sum.mapped_bytes += woken.mapped_bytes;
@@ -112,23 +112,28 @@ impl DeviceAllocator {
         Ok(core.is_asleep(super::pools::known(&core, pool)?))
     }
 
-    /// The devices with pools of that tag, and these.
-    fn tagged(&self, device: Option<DeviceId>, tag: &str) -> Result<Vec<(&Device, Vec<PoolIndex>)>> {
+    /// The devices with pools of these tags, and those pools.
+    fn tagged(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Vec<(&Device, Vec<PoolIndex>)>> {
         let mut found = Vec::new();
+        let mut missing = tags.to_vec();
         for id in self.chosen(device)? {
             let Some(state) = self.used(id)? else { continue };
             let core = state.core.lock();
-            let pools: Vec<_> =
-                core.pools.indices().filter(|&pool| core.pools.get(pool).rules.tag == tag).collect();
+            let mut pools: Vec<_> = core.pools.indices().collect();
+            pools.retain(|&pool| match tags {
+                [] => pool != DEFAULT,
+                tags => tags.contains(&core.pools.get(pool).rules.tag.as_str()),
+            });
+            missing.retain(|tag| !pools.iter().any(|&pool| core.pools.get(pool).rules.tag == **tag));
             drop(core);
             if !pools.is_empty() {
                 found.push((state, pools));
             }
         }
-        if found.is_empty() {
+        if let Some(tag) = missing.first() {
             return Err(Error::Argument {
                 name: "tag",
-                value: tag.to_owned(),
+                value: (*tag).to_owned(),
                 expected: "the tag of a pool made by create_pool",
             });
         }

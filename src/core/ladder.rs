@@ -63,6 +63,9 @@ impl Core {
                 }
                 _ => {}
             }
+            if self.capturing > 0 {
+                return self.step_during_capture(request);
+            }
             if request.len > self.limit.unwrap_or(u64::MAX).min(self.limits.total) {
                 self.note_retry(request);
                 let error = self.out_of_memory(request);
@@ -149,7 +152,7 @@ impl Core {
         /// So many may be under way unasked.
         const UNASKED: usize = 4;
         let state = &self.streams[self.heaviest as usize];
-        if !self.due || state.closing.len() < UNASKED {
+        if !self.due || self.capturing > 0 || state.closing.len() < UNASKED {
             return None;
         }
         let closing = state.closing.iter().take(UNASKED);
@@ -161,7 +164,7 @@ impl Core {
         /// Events of one stream under way, at most: a device further behind than that is slow, and its
         /// events are few.
         const MOST: usize = 64;
-        if !core::mem::take(&mut self.due) {
+        if !core::mem::take(&mut self.due) || self.capturing > 0 {
             return None;
         }
         let id = core::mem::take(&mut self.heaviest);
@@ -178,7 +181,12 @@ impl Core {
     pub(crate) fn extend(&mut self, id: super::block::BlockId, request: &mut Request) -> Option<Step> {
         let place = self.place_behind(id, request)?;
         let mut remap = self.occupy(place, request);
-        match self.chunks_for(request, &mut remap) {
+        let found = match self.capturing > 0 {
+            false => self.chunks_for(request, &mut remap),
+            true if self.fill_with_new(request, &mut remap) => Chunks::Found,
+            true => Chunks::Missing,
+        };
+        match found {
             Chunks::Found => Some(Step::Remap(Box::new(remap))),
             found => {
                 self.abandon(remap);
@@ -193,7 +201,7 @@ impl Core {
         }
     }
 
-    fn uses_reservations(&self, request: &Request) -> bool {
+    pub(super) fn uses_reservations(&self, request: &Request) -> bool {
         let driven = !self.is_sourced(request.class);
         let reserves = self.config.expandable_segments && self.reservable && !request.no_space && driven;
         reserves || request.extends.is_some()
@@ -380,7 +388,7 @@ impl Core {
     }
 
     /// Gives up a place that was occupied.
-    fn abandon(&mut self, remap: Remap) {
+    pub(super) fn abandon(&mut self, remap: Remap) {
         self.busy -= 1;
         self.settle(remap.target, remap.home, remap.epoch);
     }
@@ -389,12 +397,9 @@ impl Core {
     fn classic_step(&mut self, request: &mut Request) -> Option<Step> {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
-        let source = self.pools.get(class.pool()).rules.source.clone();
-        if source.is_some() {
-            let step = Step::Classic(class, bytes, request.handle, source);
-            return (!request.device_full).then_some(step);
+        if self.is_sourced(class) {
+            return self.new_classic(request);
         }
-        let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
         if self.garbage(class, bytes) > 0 && !request.closed && self.can_close() {
             // Segments freed just now can be collected if their streams have passed; nobody waits.
             request.closed = true;
@@ -412,12 +417,28 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if within && !request.device_full {
-            self.classic += bytes;
-            return Some(Step::Classic(class, bytes, request.handle, None));
+        if let Some(step) = self.new_classic(request) {
+            return Some(step);
         }
         self.note_retry(request);
         None
+    }
+
+    /// A new classic segment, if the device and the limit have room.
+    pub(super) fn new_classic(&mut self, request: &Request) -> Option<Step> {
+        let class = request.class.classic();
+        let bytes = self.classic_len(request);
+        let source = self.pools.get(class.pool()).rules.source.clone();
+        if request.device_full {
+            return None;
+        }
+        if source.is_none() {
+            if self.limit.is_some_and(|limit| self.held() + bytes > limit) {
+                return None;
+            }
+            self.classic += bytes;
+        }
+        Some(Step::Classic(class, bytes, request.handle, source))
     }
 
     /// Bytes of the classic segment a request needs.
@@ -497,8 +518,12 @@ impl Core {
     }
 
     /// Ends a request: chunks it created are given back first.
-    fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
-        let spare = if request.ended { None } else { self.spare() };
+    pub(super) fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
+        let spare = match (request.ended, self.capturing > 0) {
+            (true, _) => None,
+            (false, true) => self.unused_chunks(),
+            (false, false) => self.spare(),
+        };
         let Some(step) = spare else { return Step::Fail(error) };
         request.ended = true;
         request.failure = Some(error);

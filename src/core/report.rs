@@ -23,6 +23,7 @@ impl Core {
             device: self.limits.device,
             requested: request.requested,
             cause,
+            during_capture: self.capturing > 0,
             allocated: 0,
             active: 0,
             reserved: self.tally.reserved.stats[0].current as u64,

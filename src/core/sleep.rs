@@ -60,6 +60,9 @@ impl Core {
     /// Why a pool cannot be put to sleep.
     pub(crate) fn insomnia(&self, pool: PoolIndex) -> Option<&'static str> {
         let of = self.pools.get(pool);
+        if self.capturing > 0 {
+            return Some("a graph is being captured on this device; end that first");
+        }
         if pool == DEFAULT {
             return Some("the default pool cannot sleep; make a pool for what is to sleep");
         }

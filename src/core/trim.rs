@@ -113,6 +113,9 @@ impl Core {
     pub(crate) fn decayed(&mut self, now: u64) -> Option<Step> {
         /// Chunks given back in one go, so that no call takes long.
         const MOST: u64 = 16;
+        if self.capturing > 0 {
+            return None;
+        }
         let age = self.config.decay_ms.saturating_mul(1_000_000);
         self.clock.push_back((self.frees, now));
         let mut old = None;

@@ -1,0 +1,60 @@
+//! Requests while a graph is being captured.
+//!
+//! Work that is being captured has not run and may hold any address of the device, also of pools that no graph
+//! is captured into. So nothing is unmapped, given back or waited for, and no event is recorded or queried,
+//! until the last capture has ended: requests get what is free or new, or fail.
+
+use super::Core;
+use super::plan::{GiveBack, Remap, Request, Step};
+
+impl Core {
+    /// The next step of a request while a graph is being captured.
+    pub(crate) fn step_during_capture(&mut self, request: &mut Request) -> Step {
+        let step = match self.uses_reservations(request) {
+            true => self.map_new(request),
+            false => self.new_classic(request),
+        };
+        step.unwrap_or_else(|| {
+            let error = self.out_of_memory(request);
+            self.give_up(request, error)
+        })
+    }
+
+    /// Chunks without an address and new ones behind a place for the request.
+    fn map_new(&mut self, request: &mut Request) -> Option<Step> {
+        let Some(place) = self.place(request) else {
+            let (wish, least) = self.reservation_for(request.class, request.len, request.align);
+            return Some(Step::Reserve(request.class, wish, least));
+        };
+        let mut remap = self.occupy(place, request);
+        if self.fill_with_new(request, &mut remap) {
+            return Some(Step::Remap(Box::new(remap)));
+        }
+        self.abandon(remap);
+        None
+    }
+
+    /// Fills a remap with chunks that have no address and new ones; false when the device or the limit has no room.
+    pub(super) fn fill_with_new(&mut self, request: &Request, remap: &mut Remap) -> bool {
+        let need = remap.missing.len();
+        let cached = need.min(self.cached.len());
+        let bytes = (need - cached) as u64 * self.limits.granule;
+        let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
+        if bytes > 0 && (request.device_full || !within) {
+            return false;
+        }
+        remap.handles = self.cached.split_off(self.cached.len() - cached);
+        remap.create = (need - cached) as u32;
+        self.physical += bytes;
+        true
+    }
+
+    /// Chunks that a request created and could not use; those that were mapped once stay.
+    pub(crate) fn unused_chunks(&mut self) -> Option<Step> {
+        let (fresh, used) = core::mem::take(&mut self.cached).into_iter().partition(|spare| spare.fresh);
+        self.cached = used;
+        let mut back = GiveBack::default();
+        back.set_handles(fresh);
+        (!back.is_empty()).then_some(Step::GiveBack(back))
+    }
+}
