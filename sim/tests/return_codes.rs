@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use ascend_sim::codes::{ACCESS_READWRITE, location};
-use ascend_sim::{AccessDescriptor, BackingMode, Location, PhysicalProp, Sim, SimConfig, Soc};
+use ascend_sim::{
+    AccessDescriptor, BackingMode, Location, MallocAttribute, PhysicalProp, Pitched, PoolProps, Sim,
+    SimConfig, Soc, Work,
+};
 
 const TABLE: &str = include_str!("return_codes.txt");
 
@@ -76,9 +79,12 @@ impl Player {
             config.soc = Soc::Ascend950;
         }
         let sim = Sim::new(config);
-        sim.init().unwrap();
+        if settings.named.get("init") != Some(&"no") {
+            sim.init().unwrap();
+        }
         let window = sim.reserve(2 << 20).unwrap();
         sim.release(window).unwrap();
+        sim.set_strict(settings.named.get("strict") == Some(&"yes"));
         Self { sim, names: HashMap::from([("window".to_owned(), window)]), buffers: Vec::new() }
     }
 
@@ -130,6 +136,12 @@ impl Player {
         if let Some(answer) = self.blocks(call, arguments) {
             return answer;
         }
+        if let Some(answer) = self.copies(call, arguments) {
+            return answer;
+        }
+        if let Some(answer) = self.more(call, arguments) {
+            return answer;
+        }
         self.streams(call, arguments).unwrap_or_else(|| panic!("no call named {call}"))
     }
 
@@ -137,7 +149,8 @@ impl Player {
         let sim = self.sim.clone();
         let device = || arguments.values[0].parse::<i32>().expect("a device");
         Some(match call {
-            "init" => sim.init(),
+            "init" => sim.init_with(arguments.named.get("path").copied()),
+            "device_count" => sim.device_count().map(drop),
             "finalize" => sim.finalize(),
             "set_device" => sim.set_device(device()),
             "reset_device" => sim.reset_device(device()),
@@ -201,6 +214,15 @@ impl Player {
                 let made = sim.malloc(at(1), field("policy", 0) as u32);
                 self.name(arguments, made)
             }
+            "malloc_with" => {
+                let made = sim.malloc_with_config(at(1), field("policy", 0) as u32, &self.config(arguments));
+                self.name(arguments, made)
+            }
+            "malloc_host_with" => {
+                let made = sim.malloc_host_with_config(at(1), &self.config(arguments));
+                self.name(arguments, made)
+            }
+            "flush" => sim.mem_flush(at(0), at(1)),
             "free" => sim.free(at(0)),
             "malloc_host" => {
                 let made = sim.malloc_host(at(1));
@@ -217,6 +239,110 @@ impl Player {
             "register_v2" => sim.host_register_v2(at(0), at(1), field("flags", 0) as u32),
             "unregister" => sim.host_unregister(at(0)),
             "device_pointer" => sim.host_device_pointer(at(0), field("flags", 0) as u32).map(drop),
+            _ => return None,
+        })
+    }
+
+    /// The attribute `attr=KIND:VALUE` of a configuration, if there is one.
+    fn config(&self, arguments: &Arguments<'_>) -> Vec<MallocAttribute> {
+        let pairs = arguments.named.get("config").into_iter().flat_map(|list| list.split(','));
+        pairs
+            .map(|pair| {
+                let (kind, value) = pair.split_once(':').expect("kind:value");
+                MallocAttribute { kind: number(kind) as u32, value: number(value) }
+            })
+            .collect()
+    }
+
+    fn copies(&mut self, call: &str, arguments: &Arguments<'_>) -> Option<Result<(), i32>> {
+        let sim = self.sim.clone();
+        let at = |index| self.at(arguments, index);
+        let field = |key, default| self.named(arguments, key, default);
+        let (room, kind, stream) = (field("room", u64::MAX), field("kind", 4) as u32, field("stream", 0));
+        // SAFETY: the table names device memory, pinned memory and buffers of the player, all larger
+        // than what is copied, or addresses that are refused.
+        Some(unsafe {
+            match call {
+                "memcpy" => sim.memcpy(at(0), room, at(1), at(2), kind),
+                "memcpy_async" => sim.memcpy_async(at(0), room, at(1), at(2), kind, stream),
+                "memset" => sim.memset(at(0), room, 1, at(1)),
+                "memset_async" => sim.memset_async(at(0), room, 1, at(1), stream),
+                "memcpy_2d" => {
+                    let area = Pitched {
+                        to: at(0),
+                        to_pitch: field("pitch", 64),
+                        from: at(1),
+                        from_pitch: field("pitch", 64),
+                        width: at(2),
+                        height: at(3),
+                    };
+                    sim.memcpy_2d(&area, kind)
+                }
+                _ => return None,
+            }
+        })
+    }
+
+    fn more(&mut self, call: &str, arguments: &Arguments<'_>) -> Option<Result<(), i32>> {
+        let sim = self.sim.clone();
+        let at = |index| self.at(arguments, index);
+        let field = |key, default| self.named(arguments, key, default);
+        let signed = |index: usize| arguments.values[index].parse::<i32>().expect("a number");
+        Some(match call {
+            "can_access" => sim.can_access_peer(signed(0), signed(1)).map(drop),
+            "enable_peer" => sim.enable_peer_access(signed(0), field("flags", 0) as u32),
+            "disable_peer" => sim.disable_peer_access(signed(0)),
+            "peer_status" => sim.peer_access_status(signed(0), signed(1)).map(drop),
+            "subscribe" => sim.subscribe_report(at(0), at(1)),
+            "unsubscribe" => sim.unsubscribe_report(at(0), at(1)),
+            "process" => sim.process_report(at(0), signed(1)),
+            "callback" => {
+                let work = (field("null", 0) == 0).then(|| -> Work { Box::new(|| ()) });
+                sim.launch_callback(work, field("block", 1) as u32, at(0))
+            }
+            "host_func" => sim.launch_host_func(at(0), Box::new(|| ())),
+            "device_info" => sim.device_info(at(0) as u32, field("attr", 301) as u32).map(drop),
+            "device_status" => sim.device_status(signed(0)).map(drop),
+            "default_stream" => {
+                let made = sim.current_default_stream();
+                self.name(arguments, made)
+            }
+            "streams_left" => sim.stream_available().map(drop),
+            "abort" => sim.stream_abort(at(0)),
+            "timestamp" => sim.event_timestamp(at(0)).map(drop),
+            "stream_wait_for" => sim.stream_wait_event_with_timeout(at(0), at(1), signed(2)),
+            "capability" => sim.host_map_capability(at(0) as u32, at(1) as u32).map(drop),
+            "reserve_no_uc" => sim.reserve_no_uc_into(&mut 0, at(0), 0, 0, field("flags", 0)),
+            "map_no_access" => sim.map_no_access(at(0), at(1), field("offset", 0), at(2), field("flags", 0)),
+            "export" => {
+                let made = sim.export_handle(at(1), field("type", 0) as u32, field("flags", 0));
+                self.name(arguments, made)
+            }
+            "import" => sim.import_handle(at(0), field("dev", 0) as i32).map(drop),
+            "pool" => {
+                let props = PoolProps {
+                    allocation_type: field("allocation_type", 0) as u32,
+                    handle_type: 0,
+                    location: self.place(arguments),
+                    max_size: field("max", 0),
+                    reserved_zero: field("reserved", 0) == 0,
+                };
+                let made = sim.pool_create(&props);
+                self.name(arguments, made)
+            }
+            "pool_malloc" => {
+                let made = sim.pool_malloc_async(at(1), at(2), field("stream", 0));
+                self.name(arguments, made)
+            }
+            "pool_free" => sim.pool_free_async(at(0), field("stream", 0)),
+            "pool_destroy" => sim.pool_destroy(at(0)),
+            "capture_begin" => sim.capture_begin_raw(at(0), signed(1)),
+            "capture_end" => {
+                let made = sim.capture_end_into(at(1), field("out", 1) != 0);
+                self.name(arguments, made)
+            }
+            "execute" => sim.graph_execute(at(0), field("stream", 0)),
+            "destroy_graph" => sim.graph_destroy(at(0)),
             _ => return None,
         })
     }
@@ -242,7 +368,10 @@ impl Player {
                         Some(timeout) => sim.synchronize_stream_with_timeout(at(0), timeout),
                         None => sim.synchronize_stream(at(0)),
                     },
-                    "synchronize_device" => sim.synchronize_device(),
+                    "synchronize_device" => match timeout {
+                        Some(timeout) => sim.synchronize_device_with_timeout(timeout),
+                        None => sim.synchronize_device(),
+                    },
                     "destroy_event" => sim.destroy_event(at(0)),
                     "record" => sim.record_event(at(0), at(1)),
                     "reset" => sim.reset_event(at(0), at(1)),
