@@ -232,3 +232,34 @@ fn what_is_no_file_of_rows_is_refused() {
     assert_eq!(run.code, 2);
     assert!(run.err.contains("/no/such/file.md"), "{}", run.err);
 }
+
+/// A call that ends its process is told as that, and the rest of its group is played without it.
+#[test]
+fn a_crash_is_told_and_survived() {
+    let rows = "## group `a`\n\n| call | code | layer |\n|---|---|---|\n| `aclrtSetDevice(0)` | 0 | R |\n\
+                | `Release((void*)0x1000)` | 107000 | U |\n| `aclFinalize()` | 0 | R |\n\
+                | `FreePhysical((void*)0x1234)` | SIGNAL 11 | U |\n| `aclrtGetDevice(&d)` | 0 | R |\n\
+                | `StreamQuery(s,&x)` | 0 | R |\n## group `b`\n\n| `aclrtSetDevice(0)` | 0 | R |\n";
+    let path = file("crash.md", rows.as_bytes());
+    let library = path.with_file_name("libcrash.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/crash.c");
+    let mut gcc = Command::new("gcc");
+    let output = gcc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output().expect("gcc runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let run = doctor_on(Some(&library), &[], &["--all", "--json", "--conform", path.to_str().unwrap()]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+    let report = run.json();
+    let outcome = |line: u64| {
+        let mut rows = report["rows"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["line"] == line).unwrap();
+        (row["outcome"].as_str().unwrap().to_owned(), row["detail"].clone())
+    };
+    assert_eq!(outcome(5), ("same".to_owned(), Value::Null));
+    assert_eq!(outcome(6), ("crashed".to_owned(), 6.into()));
+    assert_eq!(outcome(7), ("crashed".to_owned(), 0.into()), "it ended the process without a signal");
+    assert_eq!(outcome(8), ("same".to_owned(), Value::Null), "the signal is the listed one");
+    assert_eq!(outcome(9), ("same".to_owned(), Value::Null), "rows behind a crash are played");
+    assert_eq!(outcome(10), ("missing".to_owned(), "aclrtStreamQuery".into()));
+    assert_eq!(outcome(13), ("same".to_owned(), Value::Null), "other groups do not notice");
+}

@@ -53,6 +53,8 @@ pub struct Examination {
     pub tail_pad: Answer<u64>,
     /// What the allocator does here.
     pub outlook: Outlook,
+    /// What stands in the way of working with this device.
+    pub problems: Vec<&'static str>,
 }
 
 /// The library.
@@ -153,7 +155,7 @@ impl Examination {
         // The driver opens devices on threads of its own and leaves this one as it is; so it does here.
         let has_virtual_memory = acl.has_virtual_memory();
         let memory = driver.memory_info(device).map(|MemoryInfo { free, total }| Memory { free, total });
-        Ok(Self {
+        let mut found = Self {
             library: Library::of(acl),
             devices,
             device,
@@ -164,14 +166,46 @@ impl Examination {
             access: has_virtual_memory.then(|| Answer::of(access(&driver, device))),
             tail_pad: Answer::of(driver.tail_pad(device)),
             outlook: Outlook::of(driver.clone(), device),
-        })
+            problems: Vec::new(),
+        };
+        found.problems = found.find_problems();
+        Ok(found)
     }
 
-    /// Whether the allocator worked and everything could be given back.
+    fn find_problems(&self) -> Vec<&'static str> {
+        let mut problems = Vec::new();
+        let mut note = |is_so: bool, what| {
+            if is_so {
+                problems.push(what);
+            }
+        };
+        let (calls, kept) = match &self.outlook {
+            Outlook::Works(works) => (works.set_access_calls, works.kept),
+            Outlook::Fails(_) => (0, 0),
+        };
+        note(matches!(self.outlook, Outlook::Fails(_)), "the allocator does not work here");
+        note(kept != 0, "not all memory went back to the device");
+        let lost = self.addresses.as_ref().is_some_and(|addresses| addresses.not_released > 0);
+        note(lost || self.events.not_destroyed > 0, "reservations or events could not be given back");
+        if let Some(Answer::Is(access)) = &self.access {
+            let is_granted = calls > 0 && matches!(access.set_access, Answer::Is(_));
+            let lacks = access.is_needed() == Some(true) && !is_granted;
+            note(
+                lacks,
+                "mapping gives the owner no access, and aclrtMemSetAccess does not either: memory is not usable",
+            );
+            note(
+                matches!(access.usable_after_map, Answer::Is(false)),
+                "bytes in mapped memory do not stay as they were written",
+            );
+        }
+        problems
+    }
+
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        let lost = self.addresses.as_ref().is_some_and(|addresses| addresses.not_released > 0);
-        matches!(self.outlook, Outlook::Works(_)) && !lost && self.events.not_destroyed == 0
+        self.problems.is_empty()
     }
 }
 

@@ -87,7 +87,18 @@ fn skipped(text: &mut String, report: &conform::Report) {
     line(text, format_args!("  {count:>4} skipped"));
     for (reason, rows) in reasons {
         line(text, format_args!("       {reason}:"));
-        for row in rows {
+        // A group that is skipped as a whole needs no list.
+        let mut groups: Vec<(&str, usize)> = Vec::new();
+        for row in rows.iter().filter(|_| reason.starts_with("the group is")) {
+            match groups.last_mut().filter(|(group, _)| *group == row.group) {
+                Some((_, count)) => *count += 1,
+                None => groups.push((&row.group, 1)),
+            }
+        }
+        for (group, count) in &groups {
+            line(text, format_args!("           {group}: {count} rows"));
+        }
+        for row in rows.iter().filter(|_| groups.is_empty()) {
             line(text, format_args!("           line {}, {}: {}", row.line, row.group, row.call));
         }
     }
@@ -138,6 +149,9 @@ pub fn render(found: &Examination) -> String {
     match &found.outlook {
         Outlook::Works(works) => outlook(&mut text, works),
         Outlook::Fails(error) => item(&mut text, "it fails", format_args!("{error}")),
+    }
+    for problem in &found.problems {
+        line(&mut text, format_args!("\nPROBLEM: {problem}"));
     }
     text
 }

@@ -211,7 +211,8 @@ fn value(kind: Kind, text: &str, spec: &Spec) -> Result<Value, String> {
         return Ok(Value::Null);
     }
     match kind {
-        Kind::Place => Ok(Value::Place),
+        Kind::Place if text.is_empty() || text.starts_with('&') => Ok(Value::Place),
+        Kind::Place => Err(unknown(text)),
         Kind::Out(what) => match text.strip_prefix('&') {
             Some(name) if is_name(name) => Ok(Value::Made(what, Some(name.to_owned()))),
             None if text.is_empty() => Ok(Value::Made(what, None)),
@@ -280,6 +281,7 @@ fn pointer(what: What, text: &str) -> Result<Value, String> {
         "host" if text.starts_with("host ptr") || text.starts_with("host pointer") => {
             named(short_last, What::Pinned)
         }
+        "host" if text == "host" && what != What::Chunk => named("", What::Pinned),
         "host" if what == What::Chunk => {
             let Value::Named(mut named) = named("host", what) else { return Err(unknown(text)) };
             named.is_host = true;
@@ -305,7 +307,7 @@ fn expression(what: What, text: &str) -> Result<Value, String> {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '&').unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     // A variable of the program, whose address is meant: `&stack`.
-    let is_variable = matches!(what, What::Own | What::Block) && name.strip_prefix('&').is_some_and(is_name);
+    let is_variable = !what.is_handle() && name.strip_prefix('&').is_some_and(is_name);
     if !is_name(name) && !is_variable {
         return Err(unknown(text));
     }
@@ -323,6 +325,8 @@ fn expression(what: What, text: &str) -> Result<Value, String> {
     if let Some(word) = remark.split(' ').find(|word| !is_remark(word)) {
         return Err(unknown(&format!("{name} {word}")));
     }
+    let is_host =
+        remark.split(' ').any(|word| word.strip_prefix("host").is_some_and(|id| id.parse::<u32>().is_ok()));
     let device = remark.split(' ').find_map(|word| word.strip_prefix("dev")?.parse().ok());
     let what = if name.starts_with('&') {
         What::Own
@@ -331,7 +335,7 @@ fn expression(what: What, text: &str) -> Result<Value, String> {
     } else {
         what
     };
-    let (name, is_host, is_mapped) = (name.to_owned(), false, false);
+    let (name, is_mapped) = (name.to_owned(), false);
     Ok(Value::Named(Named { name, what, offset, bytes, device, is_host, is_mapped }))
 }
 
@@ -363,7 +367,8 @@ fn is_remark(word: &str) -> bool {
         "unmapped",
         "window",
     ];
-    WORDS.contains(&word) || word.strip_prefix("dev").is_some_and(|id| id.parse::<u32>().is_ok())
+    let is_place = |prefix: &str| word.strip_prefix(prefix).is_some_and(|id| id.parse::<u32>().is_ok());
+    WORDS.contains(&word) || is_place("dev") || is_place("host")
 }
 
 /// What a row means that does not say which.

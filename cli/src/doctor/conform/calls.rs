@@ -279,11 +279,16 @@ calls! {
     "DevicePeerAccessStatus" "aclrtDevicePeerAccessStatus" "" [
         plain("device", "0"), plain("peer", "1"), place("status"),
     ];
+    "GetDeviceInfo" "aclrtGetDeviceInfo" "" [plain("device", "0"), plain("attr", "301"), place("value")];
     "GetMemInfo" "aclrtGetMemInfo" "" [of("attr", Domain::Attr, "1"), place("free"), place("total")];
 
     "ReserveMemAddress" "aclrtReserveMemAddress" "Reserve" [
         made("virPtr", Range), plain("size", "64M"), plain("alignment", "0"),
         slot("expect", Kind::In(Range), "NULL"), plain("flags", "1"),
+    ];
+    "ReserveMemAddressNoUCMemory" "aclrtReserveMemAddressNoUCMemory" "" [
+        made("virPtr", Range), plain("size", "1G"), plain("alignment", "0"),
+        slot("expect", Kind::In(Range), "NULL"), plain("flags", "0"),
     ];
     "ReleaseMemAddress" "aclrtReleaseMemAddress" "Release" [named("virPtr", Range)];
     "MemGetAllocationGranularity" "aclrtMemGetAllocationGranularity" "Granularity" [
@@ -309,6 +314,9 @@ calls! {
     "MemRetainAllocationHandle" "aclrtMemRetainAllocationHandle" "Retain" [named("virPtr", Range), made("handle", Chunk)];
     "MemGetAllocationPropertiesFromHandle" "aclrtMemGetAllocationPropertiesFromHandle" "Properties" [
         named("handle", Chunk), place("prop"),
+    ];
+    "MemExportToShareableHandle" "aclrtMemExportToShareableHandle" "" [
+        named("handle", Chunk), of("type", Domain::Handle, "0"), plain("flags", "0"), place("shared"),
     ];
     "MemGetAddressRange" "aclrtMemGetAddressRange" "AddressRange" [
         named("ptr", Range), place("base"), place("size"),
@@ -344,6 +352,10 @@ calls! {
         named("stream", Stream),
     ];
 
+    "MemsetD32" "aclrtMemsetD32" "" [
+        named("devPtr", Block), plain("maxCount", "4096"), plain("value", "0"), plain("count", "64"),
+    ];
+
     "MallocHost" "aclrtMallocHost" "" [made("hostPtr", Pinned), plain("size", "4096")];
     "MallocHostWithCfg" "aclrtMallocHostWithCfg" "" [
         made("hostPtr", Pinned), plain("size", "4096"), slot("cfg", Kind::Config, "NULL"),
@@ -359,6 +371,10 @@ calls! {
     "HostUnregister" "aclrtHostUnregister" "" [named("ptr", Own)];
     "HostGetDevicePointer" "aclrtHostGetDevicePointer" "" [named("ptr", Own), place("device"), plain("flag", "0")];
 
+    "HostMemMapCapabilities" "aclrtHostMemMapCapabilities" "" [
+        plain("device", "0"), plain("type", "0"), place("capability"),
+    ];
+
     "CreateStream" "aclrtCreateStream" "" [made("stream", Stream)];
     "CreateStreamWithConfig" "aclrtCreateStreamWithConfig" "" [
         made("stream", Stream), plain("priority", "0"), of("flag", Domain::Stream, "0"),
@@ -369,6 +385,7 @@ calls! {
     "SynchronizeStreamWithTimeout" "aclrtSynchronizeStreamWithTimeout" "" [
         named("stream", Stream), plain("timeout", "100"),
     ];
+    "StreamAbort" "aclrtStreamAbort" "" [named("stream", Stream)];
     "StreamQuery" "aclrtStreamQuery" "" [named("stream", Stream), place("status")];
     "StreamWaitEvent" "aclrtStreamWaitEvent" "" [named("stream", Stream), named("event", Event)];
     "StreamWaitEventWithTimeout" "aclrtStreamWaitEventWithTimeout" "" [
@@ -394,6 +411,7 @@ calls! {
     "mdlRICaptureBegin" "aclmdlRICaptureBegin" "" [named("stream", Stream), of("mode", Domain::Capture, "2")];
     "mdlRICaptureGetInfo" "aclmdlRICaptureGetInfo" "" [named("stream", Stream), place("status"), place("model")];
     "mdlRICaptureEnd" "aclmdlRICaptureEnd" "" [named("stream", Stream), made("model", Graph)];
+    "mdlRICaptureThreadExchangeMode" "aclmdlRICaptureThreadExchangeMode" "" [place("mode")];
     "mdlRIDestroy" "aclmdlRIDestroy" "" [named("model", Graph)];
 }
 

@@ -124,13 +124,16 @@ impl Player {
             _ => None,
         });
         let works = row.expected == Ok(Expected::Code(0));
+        let maps = works && call.name == "MapMem";
         for value in &values {
             let known = match value {
                 Value::Made(_, Some(name)) if works => size.map(|bytes| (name, bytes)),
                 Value::Named(named) => match (named.bytes, named.what) {
                     (Some(bytes), _) => Some((&named.name, bytes)),
-                    (None, What::Chunk) if works && call.name == "MapMem" => {
-                        size.map(|bytes| (&named.name, bytes))
+                    (None, What::Chunk) if maps => size.map(|bytes| (&named.name, bytes)),
+                    // Room for what is mapped, and for as much again: rows go past ends.
+                    (None, What::Range) if maps => {
+                        size.map(|bytes| (&named.name, named.offset.saturating_add(bytes).saturating_mul(2)))
                     }
                     _ => None,
                 },

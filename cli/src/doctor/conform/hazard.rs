@@ -5,7 +5,6 @@
 use super::arguments::{Spec, Value};
 use super::calls::{Call, Kind, What};
 use super::rows::Expected;
-use super::syntax::Note;
 use super::world::World;
 
 /// The row ended the process where it was observed.
@@ -21,7 +20,7 @@ pub const IO_MEMORY: &str = "it registers ordinary memory as that of a device";
 /// See [`of`].
 pub const OLD_KERNEL: &str = "on Linux 5.10 and older only memory of aclrtMallocHost may be registered";
 /// See [`of`].
-pub const PENDING: &str = "it takes memory away from work that may still use it";
+pub const PENDING: &str = "it is about work that is still queued, which is not brought about here";
 /// See [`of`].
 pub const UNMAPPED: &str = "it copies to or from device memory that is not there";
 
@@ -48,8 +47,6 @@ pub struct Candidate<'a> {
     pub values: &'a [Value],
     /// The same as they will be passed.
     pub passed: &'a [u64],
-    /// Its note.
-    pub note: &'a Note,
     /// Its answer.
     pub expected: Expected,
 }
@@ -69,10 +66,6 @@ pub fn of(row: &Candidate<'_>, world: &World, old_kernel: bool) -> Option<&'stat
             Value::Named(_) if what == What::Chunk && !world.is_referenced(passed) => return Some(DANGLING),
             _ => {}
         }
-    }
-    let takes_away = ["UnmapMem", "Free", "FreePhysical", "FreeHost", "HostUnregister", "ReleaseMemAddress"];
-    if row.note.pending && takes_away.contains(&name) {
-        return Some(PENDING);
     }
     if name.starts_with("HostRegister") && row.expected == Expected::Code(0) {
         let is_io = row.passed.get(2).is_some_and(|flags| flags & 4 != 0);

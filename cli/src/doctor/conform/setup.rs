@@ -8,7 +8,7 @@ use super::calls::{Call, What};
 use super::player::{Player, Stop, key_of};
 use super::rows::Expected;
 use super::syntax::{Note, Request};
-use super::world::Object;
+use super::world::{Object, Registered};
 
 /// `RT_CONTEXT_NULL`: what a call answers before a device is set.
 const NO_CONTEXT: i32 = 107_002;
@@ -40,7 +40,9 @@ impl Player {
         let works = expected == Expected::Code(0);
         let wish = Wish { call, values, note, works };
         self.prepare_process(&wish, expected)?;
-        if !note.after_reset {
+        if note.after_reset {
+            self.prepare_reset(&wish)?;
+        } else {
             for value in values {
                 if let Value::Named(named) = value {
                     self.prepare_name(named, &wish)?;
@@ -132,6 +134,36 @@ impl Player {
         }
     }
 
+    /// What the row names, on a device that was reset since.
+    fn prepare_reset(&mut self, wish: &Wish<'_>) -> Result<(), Stop> {
+        for value in wish.values {
+            let Value::Named(named) = value else { continue };
+            if self.world.names.contains_key(&named.name) {
+                continue;
+            }
+            if !self.world.initialised {
+                self.quietly("aclInit(NULL)")?;
+            }
+            self.open_devices(wish)?;
+            self.create(named, named.what)?;
+            match named.what {
+                What::Range => self.quietly_map(self.address(named)?, 2 << 20, "some_chunk")?,
+                What::Chunk => {
+                    self.quietly("Reserve(&some_Range,1G)")?;
+                    let start = self.address(&name("some_Range", What::Range))?;
+                    let bytes = self.sizes.get(&named.name).copied().unwrap_or(2 << 20);
+                    self.quietly_map(start, bytes, &named.name)?;
+                }
+                _ => {}
+            }
+        }
+        let current = self.world.current;
+        while self.world.set.get(&current).is_some_and(|&count| count > 0) {
+            self.quietly(&format!("aclrtResetDevice({current})"))?;
+        }
+        Ok(())
+    }
+
     /// Device 0, unless another is set, and those that the row names.
     fn open_devices(&mut self, wish: &Wish<'_>) -> Result<(), Stop> {
         let named =
@@ -184,7 +216,8 @@ impl Player {
                 Ok(())
             }
             What::Range => {
-                let bytes = bytes(64 << 20);
+                // Text in the row says it exactly; what other rows map is the least.
+                let bytes = named.bytes.unwrap_or_else(|| bytes(64 << 20).max(64 << 20));
                 self.quietly(&format!("Reserve(&{name},{bytes})"))?;
                 if named.is_mapped {
                     let start = self.address(named)?;
@@ -356,6 +389,9 @@ impl Player {
             return self.quietly_unmap(around.into_iter().collect());
         }
         let is_asked_only = wish.call.name == "PointerGetAttributes";
+        if wish.note.never_mapped {
+            return if known.used { self.create(range, What::Range) } else { Ok(()) };
+        }
         let lacks = if wish.works { around.is_none() } else { self.world.inside(&range.name).is_empty() };
         if lacks && !(is_asked_only && (known.used || !wish.works)) {
             return self.quietly_map(known.address, bytes, "h");
@@ -366,6 +402,7 @@ impl Player {
     fn prepare_registered(&mut self, wish: &Wish<'_>) -> Result<(), Stop> {
         let Some(Value::Named(memory)) = wish.values.first() else { return Ok(()) };
         let address = self.address(memory)?;
+        let around = |known: &&Registered| (known.address..known.address + known.bytes).contains(&address);
         let starts = |player: &Self| player.world.registered.iter().any(|known| known.address == address);
         let is_plain = memory.what == What::Own && !memory.name.starts_with('&');
         match wish.call.name {
@@ -395,12 +432,11 @@ impl Player {
             }
             "HostUnregister" if wish.note.repeated && starts(self) => self.first_time(wish.call, wish.values),
             "HostGetDevicePointer" if is_plain && (wish.works || wish.note.pinned_only) => {
-                let mapped = self.world.registered.iter().find(|known| known.address == address);
-                if mapped.is_some_and(|known| known.mapped == wish.works) {
-                    return Ok(());
-                }
-                if starts(self) {
-                    self.quietly(&format!("aclrtHostUnregister({address:#x})"))?;
+                if let Some(known) = self.world.registered.iter().find(around).cloned() {
+                    if known.mapped == wish.works {
+                        return Ok(());
+                    }
+                    self.quietly(&format!("aclrtHostUnregister({:#x})", known.address))?;
                 }
                 let flag = if wish.works { "MAPPED" } else { "PINNED" };
                 self.quietly(&format!("aclrtHostRegisterV2({},4M,{flag})", memory.name))

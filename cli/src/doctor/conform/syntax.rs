@@ -32,6 +32,8 @@ pub struct Note {
     pub while_mapped: bool,
     /// `not mapped`, `unmapped`.
     pub not_mapped: bool,
+    /// `never mapped`.
+    pub never_mapped: bool,
     /// `overlap`.
     pub overlaps: bool,
     /// `after release`, `released`.
@@ -83,7 +85,10 @@ impl Request {
             said += if first == "destroyed" { " destroyed " } else { " " };
             said += more;
         }
-        Ok(Self { call: call.to_owned(), arguments, note: Note::read(&said) })
+        let mut note = Note::read(&said);
+        // An event is reset by a call of its own, which takes nothing away.
+        note.after_reset &= !call.contains("Event");
+        Ok(Self { call: call.to_owned(), arguments, note })
     }
 }
 
@@ -113,6 +118,7 @@ impl Note {
             repeated: ["again", "double", "second", "twice", "third"].iter().any(|wanted| word(wanted)),
             while_mapped: has("while mapped"),
             not_mapped: has("not mapped") || word("unmapped"),
+            never_mapped: has("never mapped"),
             overlaps: has("overlap"),
             released: has("after release") || has("released"),
             after_reset: has("after reset"),
@@ -165,14 +171,21 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A number: decimal or `0x`, with K, M, G, T behind it, `SIZE_MAX`, or a sum of such. Negative ones are
-/// those of 64 bits.
+/// A number: decimal or `0x`, with K, M, G, T behind it, `SIZE_MAX`, or a sum or difference of such. Negative
+/// ones are those of 64 bits.
 #[must_use]
 pub fn number(text: &str) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
-    text.split('+').try_fold(0_u64, |sum, part| Some(sum.wrapping_add(term(part.trim())?)))
+    text.split('+').try_fold(0_u64, |sum, part| {
+        // A sign at the very beginning belongs to the first number.
+        let (first, less) = match part.trim().char_indices().skip(1).find(|(_, letter)| *letter == '-') {
+            Some((at, _)) => (&part.trim()[..at], term(&part.trim()[at + 1..])?),
+            None => (part.trim(), 0),
+        };
+        Some(sum.wrapping_add(term(first)?).wrapping_sub(less))
+    })
 }
 
 fn term(text: &str) -> Option<u64> {
@@ -231,6 +244,10 @@ mod tests {
         assert!(!note("Reserve(&again,64M)").repeated);
         assert!(note("PointerGetAttributes(va unmapped)").not_mapped);
         assert!(note("aclrtCreateEvent(&e) [no aclInit]").no_device);
+        assert!(
+            note("Unmap(va) after reset").after_reset
+                && !note("QueryEventStatus(e,&rs) after reset").after_reset
+        );
         let plain = note("Release(va+2M) interior");
         assert_eq!(plain, Note::default());
     }
@@ -238,12 +255,14 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(number("2M+1"), Some((2 << 20) + 1));
+        assert_eq!(number("2M-1"), Some((2 << 20) - 1));
+        assert_eq!(number("1M+2M-1"), Some((3 << 20) - 1));
         assert_eq!(number("0x10"), Some(16));
         assert_eq!(number("0x7f.."), Some(0x7f00_0000_0000));
         assert_eq!(number("-1"), Some(u64::MAX));
         assert_eq!(number("SIZE_MAX"), Some(u64::MAX));
         assert_eq!(number("9T"), Some(9 << 40));
-        for wrong in ["", "M", "va", "0x", "1+", "99999999999999T"] {
+        for wrong in ["", "M", "va", "0x", "1+", "99999999999999T", "1-", "-", "1--"] {
             assert_eq!(number(wrong), None, "{wrong}");
         }
     }
