@@ -103,6 +103,32 @@ int acl_sim_fail(const char *function, uint64_t k, int code, int always);
 /* Drops what was planned. */
 int acl_sim_clear_failures(void);
 
+/* All reservations together get no more than that many bytes of address space, then 207001; UINT64_MAX:
+ * no limit but the window. */
+int acl_sim_set_address_space(uint64_t bytes);
+
+/* Holds a range as a copy engine does: to unmap any of it is refused as busy (507899) until acl_sim_unhold
+ * of the same range, which answers 100000 if there is no such hold. */
+int acl_sim_hold(void *start, uint64_t bytes);
+int acl_sim_unhold(void *start, uint64_t bytes);
+
+/* ---- Kernels -------------------------------------------------------------------------------- */
+
+/* Memory that a kernel reads (`write` 0) or writes. */
+typedef struct acl_sim_range {
+    void *start;
+    uint64_t bytes;
+    int write;
+} acl_sim_range;
+
+/* Queues something that stands for a kernel to a stream of the current device (NULL: the default
+ * stream): the use checker sees the memory it names, nothing is read or written. It runs for so many
+ * microseconds of real time, in "threads" execution on a thread of the library. Answers codes of the
+ * interface as a launch would (107002 without a device, 107017 for a stale stream), 100000 for a null
+ * label. */
+int acl_sim_kernel(void *stream, const char *label, const acl_sim_range *ranges, size_t count,
+                   uint64_t microseconds);
+
 /* ---- What happened -------------------------------------------------------------------------- */
 
 /* These write JSON as snprintf writes text: at most `room` bytes with the zero behind them, cut if

@@ -3,18 +3,31 @@
 //! A control answers 0, or what it could not do: 100000 for an argument that is not understood,
 //! 507033 in a forked child, 500000 for a mistake of the simulator.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
-use ascend_sim::{Sim, codes};
+use ascend_sim::{Sim, Task, codes};
 
 use crate::surface::Surface;
+use crate::types::address;
 use crate::{fork, machine, settings, text};
 
 /// A mistake in the simulator.
 const INTERNAL: c_int = 500_000;
 /// A reset found calls that did not end.
 const BUSY: c_int = 507_899;
+
+/// `acl_sim_range`: what a kernel touches.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelRange {
+    start: *mut c_void,
+    bytes: u64,
+    write: c_int,
+}
+
+const _: () = assert!(size_of::<KernelRange>() == 24);
 
 /// Changes the capacity of a device (driver's number).
 #[unsafe(no_mangle)]
@@ -105,6 +118,63 @@ pub extern "C" fn acl_sim_now() -> u64 {
         0
     });
     now
+}
+
+/// Limits the bytes of all reservations together.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_set_address_space(bytes: u64) -> c_int {
+    on_machine(|sim| {
+        sim.set_va_budget((bytes != u64::MAX).then_some(bytes));
+        0
+    })
+}
+
+/// Holds a range as a copy engine does.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_hold(start: *mut c_void, bytes: u64) -> c_int {
+    on_machine(|sim| {
+        sim.hold(address(start), bytes);
+        0
+    })
+}
+
+/// Ends a hold on exactly that range.
+#[unsafe(no_mangle)]
+pub extern "C" fn acl_sim_unhold(start: *mut c_void, bytes: u64) -> c_int {
+    on_machine(|sim| if sim.unhold(address(start), bytes) { 0 } else { codes::INVALID_PARAM })
+}
+
+/// Queues something that stands for a kernel.
+///
+/// # Safety
+/// `label` is null or a text that ends with a zero, `ranges` is null or valid for reads of `count`
+/// entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn acl_sim_kernel(
+    stream: *mut c_void,
+    label: *const c_char,
+    ranges: *const KernelRange,
+    count: usize,
+    microseconds: u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(label) = (unsafe { read(label) }) else { return codes::INVALID_PARAM };
+    if ranges.is_null() && count > 0 {
+        return codes::INVALID_PARAM;
+    }
+    on_machine(|sim| {
+        let mut task = Task::new(text::kept(label).to_str().unwrap_or("kernel"));
+        for index in 0..count {
+            // SAFETY: the list is not null, so it is valid for `count` reads.
+            let KernelRange { start, bytes, write } = unsafe { ranges.add(index).read() };
+            let start = address(start);
+            task = if write == 0 { task.reads(start, bytes, 0) } else { task.writes(start, bytes, 0) };
+        }
+        if microseconds > 0 {
+            task = task.works(move || std::thread::sleep(Duration::from_micros(microseconds)));
+        }
+        sim.submit(address(stream), task).err().unwrap_or(0)
+    })
 }
 
 /// A new machine.

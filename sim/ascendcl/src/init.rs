@@ -1,9 +1,6 @@
 //! Initialisation, versions, error texts.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char};
-
-use parking_lot::Mutex;
+use std::ffi::c_char;
 
 use crate::entry::entry;
 use crate::surface::{CANN_8_3, CANN_8_5, Surface};
@@ -103,7 +100,7 @@ pub unsafe extern "C" fn aclsysGetVersionStr(package: *const c_char, text: *mut 
 pub extern "C" fn aclrtGetSocName() -> *const c_char {
     entry("aclrtGetSocName").text(|sim| {
         sim.soc_name()?;
-        Ok(kept(&machine::settings(|settings| settings.soc.clone())))
+        Ok(text::kept(&machine::settings(|settings| settings.soc.clone())).as_ptr())
     })
 }
 
@@ -130,17 +127,4 @@ pub extern "C" fn aclGetRecentErrMsg() -> *const c_char {
         (Some(own), Some(model)) => Some(format!("{own}\n{model}")),
         (own, model) => own.or(model),
     })
-}
-
-/// The text as one that lives for ever; one copy of each is kept.
-fn kept(text: &str) -> *const c_char {
-    static KEPT: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
-    let mut kept = KEPT.lock();
-    if let Some(found) = kept.get(text) {
-        return found.as_ptr();
-    }
-    let new: &'static CStr =
-        Box::leak(CString::new(text.replace('\0', "?")).unwrap_or_default().into_boxed_c_str());
-    kept.insert(text.to_owned(), new);
-    new.as_ptr()
 }

@@ -1,6 +1,9 @@
-//! Handing texts to C.
+//! Handing texts to C, and keeping texts for good.
 
-use std::ffi::{c_char, c_int};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use parking_lot::Mutex;
 
 /// Copies a text into a buffer of `room` bytes as `snprintf` does: cut to fit, always with a zero
 /// behind it unless `room` is 0; the length of the whole text without the zero.
@@ -17,6 +20,19 @@ pub(crate) unsafe fn print(text: &str, buffer: *mut c_char, room: usize) -> c_in
         }
     }
     c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+/// The text as one that lives for ever; one copy of each is kept. A zero inside becomes `?`.
+pub(crate) fn kept(text: &str) -> &'static CStr {
+    static KEPT: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock();
+    if let Some(found) = kept.get(text) {
+        return found;
+    }
+    let new = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    let new: &'static CStr = Box::leak(new.into_boxed_c_str());
+    kept.insert(text.to_owned(), new);
+    new
 }
 
 #[cfg(test)]

@@ -163,6 +163,92 @@ fn findings_and_leaks_are_told_as_json() {
 }
 
 #[test]
+fn kernels_are_seen_by_the_use_checker_and_hold_streams_up() {
+    let (acl, _turn) = machine();
+    // SAFETY: numbers, live variables and texts that end with a zero.
+    unsafe {
+        let label = text(c"matmul");
+        assert_eq!(acl.try_call("acl_sim_kernel", &[0, label, 0, 0, 0]), 107_002);
+        acl.call("aclrtSetDevice", &[0]);
+        let stream = acl.make("aclrtCreateStream", &[]).expect("a stream");
+        let block = acl.make("aclrtMalloc", &[4096, 0]).expect("device memory");
+        let mut ranges = [[block, 64, 0], [block + 64, 64, 1]];
+        acl.call("acl_sim_kernel", &[stream, label, at(&mut ranges), 2, 20_000]);
+        let mut status = 7u64;
+        acl.call("aclrtStreamQuery", &[stream, at(&mut status)]);
+        assert_eq!(status & 0xffff_ffff, 1, "it runs for a while");
+        acl.call("aclrtFree", &[block]);
+        acl.call("aclrtSynchronizeStream", &[stream]);
+        let findings = acl.json("acl_sim_findings_json");
+        assert!(findings.contains("matmul") && findings.contains("aclrtFree"), "{findings}");
+        assert_eq!(acl.try_call("acl_sim_kernel", &[stream, 0, 0, 0, 0]), 100_000);
+        assert_eq!(acl.try_call("acl_sim_kernel", &[stream, label, 0, 1, 0]), 100_000);
+    }
+}
+
+#[test]
+fn address_space_ends_and_held_ranges_are_busy() {
+    let (acl, _turn) = machine();
+    let mut prop = [0u32, 0, 4, 0, 1, 0, 0, 0];
+    // SAFETY: numbers and live variables.
+    unsafe {
+        acl.call("aclrtSetDevice", &[0]);
+        acl.call("acl_sim_set_address_space", &[4 << 20]);
+        let start = acl.make("aclrtReserveMemAddress", &[4 << 20, 0, 0, 0]).expect("address space");
+        assert_eq!(acl.make("aclrtReserveMemAddress", &[2 << 20, 0, 0, 0]), Err(207_001));
+        acl.call("acl_sim_set_address_space", &[u64::MAX]);
+        assert!(acl.make("aclrtReserveMemAddress", &[2 << 20, 0, 0, 0]).is_ok());
+        let chunk = acl.make("aclrtMallocPhysical", &[2 << 20, at(&mut prop), 0]).expect("a chunk");
+        acl.call("aclrtMapMem", &[start, 2 << 20, 0, chunk, 0]);
+        acl.call("acl_sim_hold", &[start + 4096, 64]);
+        assert_eq!(acl.try_call("aclrtUnmapMem", &[start]), 507_899);
+        assert_eq!(acl.try_call("acl_sim_unhold", &[start, 64]), 100_000);
+        acl.call("acl_sim_unhold", &[start + 4096, 64]);
+        acl.call("aclrtUnmapMem", &[start]);
+    }
+}
+
+#[test]
+fn a_reset_under_calls_of_other_threads_is_safe() {
+    let (acl, _turn) = machine();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut made = 0u32;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: numbers and live variables; a block of an old machine is refused.
+                    unsafe {
+                        match acl.make("aclrtMalloc", &[64, 0]) {
+                            Ok(block) => {
+                                made += 1;
+                                let code = acl.try_call("aclrtFree", &[block]);
+                                assert!([0, 107_000, 507_033].contains(&code), "{code}");
+                            }
+                            // No device is set on the new machine; or there is none at this moment.
+                            Err(code) => {
+                                assert!([107_002, 507_033].contains(&code), "{code}");
+                                let code = acl.try_call("aclrtSetDevice", &[1]);
+                                assert!([0, 507_033].contains(&code), "{code}");
+                            }
+                        }
+                    }
+                }
+                assert!(made > 0);
+            });
+        }
+        for _ in 0..20 {
+            // SAFETY: the control has no arguments.
+            let code = unsafe { acl.try_call("acl_sim_reset", &[]) };
+            assert!([0, 507_899].contains(&code), "{code}");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    // SAFETY: as above.
+    unsafe { acl.call("acl_sim_reset", &[]) };
+}
+
+#[test]
 fn the_environment_sets_what_the_controls_set() {
     let version = program("version.c", true);
     let printed = |name: &str, value: &str| {
