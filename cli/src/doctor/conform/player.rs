@@ -177,6 +177,11 @@ impl Player {
             passed.push(match value {
                 Value::Null => 0,
                 Value::Number(number) => *number,
+                Value::Relative(_) if self.world.expected_address == 0 => {
+                    return Err(Stop::NotUnderstood(
+                        "an address like one before, and there was none".to_owned(),
+                    ));
+                }
                 Value::Relative(offset) => self.world.expected_address.wrapping_add(*offset),
                 Value::Named(named) => self.address(named)?,
                 Value::Gone(what) => self.gone(*what)?,

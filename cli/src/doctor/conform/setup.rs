@@ -116,8 +116,16 @@ impl Player {
         let is_set = |player: &Self| player.world.set.get(&device).is_some_and(|&count| count > 0);
         match wish.call.name {
             "Init" | "SetDevice" | "GetVersion" => Ok(()),
-            "Finalize" | "FinalizeReference" if note.repeated && self.world.initialised => {
-                self.first_time(wish.call, wish.values)
+            "Finalize" | "FinalizeReference" if note.repeated => {
+                let is_first = !self.world.finalised;
+                if is_first && !self.world.initialised {
+                    self.quietly("aclInit(NULL)")?;
+                }
+                if is_first || self.world.initialised {
+                    self.first_time(wish.call, wish.values)
+                } else {
+                    Ok(())
+                }
             }
             "Finalize" | "FinalizeReference" => Ok(()),
             "ResetDevice" | "ResetDeviceForce" if wish.works && !is_set(self) => {
@@ -297,8 +305,14 @@ impl Player {
             return self.quietly(&format!("Release({})", range.name));
         }
         if (wish.note.repeated || wish.note.overlaps) && taken.is_empty() {
-            let Value::Named(chunk) = chunk else { return Ok(()) };
-            return self.quietly_map(address, *bytes, &chunk.name);
+            return self.quietly_map(address, 2 << 20, "some_chunk");
+        }
+        let is_foreign =
+            matches!(chunk, Value::Named(chunk) if chunk.device.is_some_and(|device| device > 0));
+        if is_foreign && self.world.names.get(&range.name).is_some_and(|range| !range.used) {
+            // What is refused is memory of another device than that of the first mapping.
+            self.quietly_map(address, 2 << 20, "some_chunk")?;
+            return self.quietly_unmap(vec![address]);
         }
         Ok(())
     }

@@ -56,6 +56,8 @@ pub struct World {
     pub registered: Vec<Registered>,
     /// Whether ACL is initialised.
     pub initialised: bool,
+    /// Whether ACL was finalised at least once.
+    pub finalised: bool,
     /// By device: how often it is set.
     pub set: HashMap<u32, u32>,
     /// The device that was set last.
