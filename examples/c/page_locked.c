@@ -5,8 +5,8 @@
  * To build and run it on the simulator:
  *
  *     cargo build -p ascendcl-sim
- *     gcc -std=c99 -Iffi/acl -o page_locked examples/c/page_locked.c target/debug/libascendcl.so
- *     ./page_locked
+ *     gcc -std=c99 -Iffi/acl -o page_locked examples/c/page_locked.c -Ltarget/debug -lascendcl
+ *     LD_LIBRARY_PATH=target/debug ./page_locked
  *
  * aclrtHostRegisterV2 and aclrtHostGetDevicePointer exist since CANN 8.5. On Linux 5.10 and older only memory of
  * aclrtMallocHost may be registered: leave the second part out there.

@@ -7,8 +7,8 @@
  * To build and run it on the simulator:
  *
  *     cargo build -p ascendcl-sim
- *     gcc -std=c99 -Iffi/acl -o virtual_memory examples/c/virtual_memory.c target/debug/libascendcl.so
- *     ./virtual_memory
+ *     gcc -std=c99 -Iffi/acl -o virtual_memory examples/c/virtual_memory.c -Ltarget/debug -lascendcl
+ *     LD_LIBRARY_PATH=target/debug ./virtual_memory
  *
  * aclrtMemSetAccess exists since CANN 8.5; on an older library leave the call out.
  */
