@@ -186,8 +186,8 @@ pub extern "C" fn acl_sim_reset() -> c_int {
 /// Refuses what documents forbid although the driver lets it pass.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_strict(on: c_int) -> c_int {
-    guarded(|| {
-        machine::settings(|settings| settings.strict = on != 0);
+    on_machine(|sim| {
+        sim.set_strict(on != 0);
         0
     })
 }

@@ -7,14 +7,20 @@ use crate::surface::{CANN_8_3, CANN_8_5, Surface};
 use crate::types::AclError;
 use crate::{fork, machine, messages, text};
 
-/// Initialises the library; the configuration file is not read.
+/// Initialises the library. The configuration must be a file that can be read, and is not read.
 ///
 /// # Safety
 /// `config` is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aclInit(config: *const c_char) -> AclError {
-    let _ = config;
-    entry("aclInit").does(|sim| sim.init())
+    let entry = entry("aclInit");
+    entry.does(|sim| {
+        if config.is_null() {
+            return sim.init_with(None);
+        }
+        // SAFETY: it is not null, so it is a text that ends with a zero.
+        sim.init_with(Some(&unsafe { entry.read_text(sim, config) }?))
+    })
 }
 
 /// Tears everything down, however often the library was initialised.

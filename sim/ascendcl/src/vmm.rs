@@ -3,7 +3,7 @@
 use ascend_sim::AccessDescriptor;
 
 use crate::entry::entry;
-use crate::surface::CANN_8_5;
+use crate::surface::{CANN_8_5, CANN_9_0, CANN_9_2};
 use crate::types::{AclError, Handle, MemAccessDesc, MemLocation, PhysicalMemProp, address, pointer};
 
 /// Reserves addresses. Where the driver writes the wanted address although it refuses, so does this.
@@ -177,4 +177,41 @@ pub unsafe extern "C" fn aclrtMemGetAllocationPropertiesFromHandle(
     let entry = entry("aclrtMemGetAllocationPropertiesFromHandle").since(CANN_8_5);
     // SAFETY: the caller's promise.
     unsafe { entry.gives(prop, |sim| sim.handle_properties(address(handle)).map(PhysicalMemProp::from)) }
+}
+
+/// Reserves addresses without the memory of the user's control plane, which the parts played do not have.
+///
+/// # Safety
+/// `start` is null or valid for reads and writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtReserveMemAddressNoUCMemory(
+    start: *mut Handle,
+    size: usize,
+    alignment: usize,
+    expect: Handle,
+    flags: u64,
+) -> AclError {
+    let entry = entry("aclrtReserveMemAddressNoUCMemory").since(CANN_9_0);
+    entry.does(|sim| {
+        entry.not_null(sim, start)?;
+        // SAFETY: `start` is not null, so it is valid for a read.
+        let mut found = address(unsafe { start.read() });
+        sim.reserve_no_uc_into(&mut found, size as u64, alignment as u64, address(expect), flags)?;
+        // SAFETY: as above, for a write.
+        unsafe { start.write(pointer(found)) };
+        Ok(())
+    })
+}
+
+/// Maps a chunk without access, which the drivers played cannot.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtMemMapNoAccess(
+    start: Handle,
+    size: usize,
+    offset: usize,
+    handle: Handle,
+    flags: u64,
+) -> AclError {
+    let entry = entry("aclrtMemMapNoAccess").since(CANN_9_2);
+    entry.does(|sim| sim.map_no_access(address(start), size as u64, offset as u64, address(handle), flags))
 }
