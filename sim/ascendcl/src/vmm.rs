@@ -3,7 +3,7 @@
 use ascend_sim::AccessDescriptor;
 
 use crate::entry::entry;
-use crate::surface::{CANN_8_5, CANN_9_0, CANN_9_2};
+use crate::surface::{CANN_8_5, CANN_9_0, CANN_9_1, CANN_9_2};
 use crate::types::{AclError, Handle, MemAccessDesc, MemLocation, PhysicalMemProp, address, pointer};
 
 /// Reserves addresses. Where the driver writes the wanted address although it refuses, so does this.
@@ -214,4 +214,16 @@ pub extern "C" fn aclrtMemMapNoAccess(
 ) -> AclError {
     let entry = entry("aclrtMemMapNoAccess").since(CANN_9_2);
     entry.does(|sim| sim.map_no_access(address(start), size as u64, offset as u64, address(handle), flags))
+}
+
+/// Maps over a chosen link, of which the parts played have one kind only. The arguments are not read.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtMemMapSelectedLink() -> AclError {
+    entry("aclrtMemMapSelectedLink").since(CANN_9_1).does(|sim| sim.map_selected_link())
+}
+
+/// Chooses a link for mappings, of which the parts played have one kind only. The arguments are not read.
+#[unsafe(no_mangle)]
+pub extern "C" fn aclrtMemMapSetLink() -> AclError {
+    entry("aclrtMemMapSetLink").since(CANN_9_2).does(|sim| sim.map_set_link())
 }
