@@ -187,7 +187,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 207000.
     pub fn ipc_set_attr(&self, key: &str) -> Result<(), i32> {
-        self.call(Call::IpcMemSetAttr, format_args!("{key}"), || not_here())
+        self.call(Call::IpcMemSetAttr, format_args!("{key}"), not_here)
     }
 
     /// `aclrtIpcMemImportPidInterServer`: the parts share nothing with other machines.
@@ -195,7 +195,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 207000.
     pub fn ipc_set_pids_inter_server(&self, key: &str) -> Result<(), i32> {
-        self.call(Call::IpcMemImportPidInterServer, format_args!("{key}"), || not_here())
+        self.call(Call::IpcMemImportPidInterServer, format_args!("{key}"), not_here)
     }
 
     fn export(&self, handle: u64, flags: u64) -> Answer<u64> {

@@ -143,6 +143,10 @@ impl Shared {
                 None if state.may_help(place.slot) => {
                     self.run_head(state, place.slot);
                     self.wake_waiters(state, place.slot);
+                    // A worker that came by meanwhile has left the rest to this thread.
+                    if state.is_done(place) || !state.may_help(place.slot) {
+                        self.list(state, place.slot);
+                    }
                 }
                 None => self.done.wait(state),
                 Some(deadline) => {
