@@ -10,6 +10,7 @@ mod device;
 mod growable;
 mod pools;
 mod requests;
+mod reset;
 mod routes;
 mod sleep;
 
@@ -490,8 +491,11 @@ impl DeviceAllocator {
         if ptr.is_null() {
             return Ok(());
         }
-        let device = self.owner(ptr.0)?;
-        self.caller(device).deallocate(ptr.0)
+        let freed = self.owner(ptr.0).and_then(|device| self.caller(device).deallocate(ptr.0));
+        if matches!(freed, Err(Error::Pointer { .. })) && self.was_stale(ptr.0) {
+            return Ok(());
+        }
+        freed
     }
 }
 

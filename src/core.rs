@@ -24,6 +24,7 @@
 //! | `capture` | what a request may do while a graph is being captured |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
 //! | `sleep` | pools without memory that keep their addresses |
+//! | `reset` | forgetting a device that was reset |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod bins;
@@ -39,6 +40,7 @@ pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod report;
+pub(crate) mod reset;
 pub(crate) mod segment;
 pub(crate) mod sleep;
 pub(crate) mod snapshot;
@@ -48,7 +50,7 @@ pub(crate) mod trim;
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -169,6 +171,12 @@ pub(crate) struct Core {
     pub(crate) logging: bool,
     /// Events for the hook.
     pub(crate) log: Vec<crate::hook::MemoryEvent>,
+    /// How often the device was reset: what was planned before a reset is not committed after it.
+    pub(crate) generation: u64,
+    /// Addresses of blocks that were live at a reset and have not been freed since.
+    pub(crate) stale: HashSet<u64>,
+    /// Blocks that came out at such an address and are kept back until it is free.
+    pub(crate) shunned: HashMap<u64, BlockId>,
     /// Captures in progress: while there is one, memory is only taken, never moved or given back.
     pub(crate) capturing: u32,
     /// Requests in progress whose block is `Busy`, and plans being performed.
@@ -222,6 +230,9 @@ impl Core {
             watched: 0,
             logging: false,
             log: Vec::new(),
+            generation: 0,
+            stale: HashSet::new(),
+            shunned: HashMap::new(),
             capturing: 0,
             busy: 0,
         };

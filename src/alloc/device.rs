@@ -391,6 +391,7 @@ impl Device {
                 Some((_, entry)) => entry.body() == (block.len, id),
                 None => core.starts.get(&block.addr) == Some(&id),
             };
+            let found = found || core.shunned.get(&block.addr) == Some(&id);
             if !found {
                 faults.push(format!("I9: live block at {:#x} is not in the address map", block.addr));
             }

@@ -218,7 +218,8 @@ impl DeviceAllocator {
         let Ok(Some(state)) = self.used(device) else { return false };
         let Some((serial, capture)) = state.routes.end(number) else { return false };
         let mut core = state.core.lock();
-        core.capturing -= u32::from(capture);
+        // A reset of the device has ended all captures.
+        core.capturing = core.capturing.saturating_sub(u32::from(capture));
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }

@@ -19,6 +19,15 @@ pub(super) type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
 impl Caller<'_> {
     /// A block of at least `bytes` bytes at a multiple of `align` for `stream`, from the pool of that serial.
     pub(super) fn allocate(&self, pool: u64, bytes: u64, align: u64, stream: Stream) -> Result<u64> {
+        loop {
+            if let Some(address) = self.attempt(pool, bytes, align, stream)? {
+                return Ok(address);
+            }
+        }
+    }
+
+    /// The same; nothing when the block had to be kept back, because its address is that of a stale one.
+    fn attempt(&self, pool: u64, bytes: u64, align: u64, stream: Stream) -> Result<Option<u64>> {
         let mut core = self.device.core.lock();
         let Some(len) = core.block_len(bytes).filter(|_| align <= MOST_ALIGN) else {
             let reason = "size or alignment is more than any device has; ask for less";
@@ -49,7 +58,7 @@ impl Caller<'_> {
 
     #[cold]
     #[inline(never)]
-    fn climb<'a>(&'a self, core: Guard<'a>, mut request: Request) -> Result<u64> {
+    fn climb<'a>(&'a self, core: Guard<'a>, mut request: Request) -> Result<Option<u64>> {
         match self.serve(core, &mut request) {
             Ok((core, id)) => Ok(self.finish(core, request.requested, request.handle, id)),
             Err(error) => Err(self.complete(error)),
@@ -82,6 +91,7 @@ impl Caller<'_> {
     /// Performs a step without the lock and commits its outcome under it.
     pub(super) fn perform<'a>(&'a self, core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
         let step = self.follow_epochs(&core, step);
+        let generation = core.generation;
         drop(core);
         let mut calls = DriverCalls::default();
         let limits = &self.device.limits;
@@ -94,7 +104,11 @@ impl Caller<'_> {
         let outcome = plan::perform(caller, step, &mut calls);
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
-        self.commit(&mut core, request, outcome);
+        if core.generation == generation {
+            self.commit(&mut core, request, outcome);
+        } else {
+            request.fail_by_reset();
+        }
         core
     }
 
@@ -169,6 +183,9 @@ impl Caller<'_> {
         let mut fits = len <= old;
         if !fits && let Some(step) = core.extend(id, &mut request) {
             core = self.perform(core, step, &mut request);
+            if request.reset {
+                return Err(request.failure.take().unwrap_or_else(|| unreachable!("a reset is a failure")));
+            }
             if let Some(more) = request.ready.take() {
                 core.blocks.join(id, more);
                 core.count_grown(id, old);
@@ -241,11 +258,16 @@ impl Caller<'_> {
         self.hook.tell(&log);
     }
 
-    /// Publishes a block that the core has handed out, counts it, and closes what is due.
-    fn finish(&self, mut core: Guard<'_>, requested: u64, stream: Stream, id: BlockId) -> u64 {
+    /// Publishes a block that the core has handed out, and counts it. Nothing when it has to be kept back.
+    fn finish(&self, mut core: Guard<'_>, requested: u64, stream: Stream, id: BlockId) -> Option<u64> {
         let (address, len) = (core.blocks[id].addr, core.blocks[id].len);
         let small = core.class_of(id).is_small();
-        self.device.publish(&mut core, self.map, id);
+        let stale = !core.stale.is_empty() && core.stale.contains(&address);
+        if stale {
+            core.shunned.insert(address, id);
+        } else {
+            self.device.publish(&mut core, self.map, id);
+        }
         if core.tally.charge(small, len, requested) {
             self.device.settle_peaks(&mut core);
         }
@@ -257,7 +279,7 @@ impl Caller<'_> {
         if core.logging {
             self.tell(core);
         }
-        address
+        (!stale).then_some(address)
     }
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.
@@ -395,10 +417,20 @@ impl Request {
             no_moves: false,
             no_space: false,
             retried: false,
+            reset: false,
             captured: false,
             failure: None,
             ready: None,
         }
+    }
+
+    /// Ends a request whose device was reset: what its last step brought is gone.
+    pub(super) fn fail_by_reset(&mut self) {
+        self.reset = true;
+        self.ended = true;
+        self.ready = None;
+        let reason = "the device was reset meanwhile; ask again";
+        self.failure = Some(Error::State { operation: "using a device", reason });
     }
 
     /// A request for nothing, to perform steps that serve no allocation.

@@ -525,6 +525,7 @@ impl Caller<'_> {
 
     /// Performs a remap of sleeping pools; what failed, if anything did.
     fn remap(&self, core: super::requests::Guard<'_>, remap: Remap) -> Result<Option<DriverError>> {
+        let generation = core.generation;
         drop(core);
         let limits = &self.device.limits;
         let caller = plan::Caller {
@@ -538,6 +539,10 @@ impl Caller<'_> {
         let failure = done.failure.take().map(|(_, error)| error);
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
+        if core.generation != generation {
+            let reason = "the device was reset meanwhile";
+            return Err(Error::State { operation: "waking a pool", reason });
+        }
         core.commit_refill(remap, done);
         Ok(failure)
     }

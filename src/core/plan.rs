@@ -53,6 +53,8 @@ pub(crate) struct Request {
     pub(crate) no_space: bool,
     /// Whether memory had to be given back or waited for.
     pub(crate) retried: bool,
+    /// The device was reset while the driver was called for it.
+    pub(crate) reset: bool,
     /// A wait for the device was refused because a graph is being captured.
     pub(crate) captured: bool,
     /// The error to end with, once everything is put back.

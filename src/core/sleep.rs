@@ -160,7 +160,8 @@ impl Core {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let mut index = 0;
         for &address in addresses {
-            index = self.segment_index(address, index);
+            let Some(there) = self.segment_index(address, index) else { continue };
+            index = there;
             self.segments[index].set_chunk(address, shift, None, 0);
             self.segments[index].mapped -= granule;
             self.count_reserved(self.segments[index].class, -(granule as i64));
@@ -172,7 +173,8 @@ impl Core {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let mut index = 0;
         for &(address, handle) in chunks {
-            index = self.segment_index(address, index);
+            let Some(there) = self.segment_index(address, index) else { continue };
+            index = there;
             self.segments[index].set_chunk(address, shift, Some(handle), 0);
             self.segments[index].mapped += granule;
             self.count_reserved(self.segments[index].class, granule as i64);
@@ -280,16 +282,14 @@ impl Core {
         })
     }
 
-    /// The segment that contains an address of a pool that sleeps; `guess` is looked at first.
-    fn segment_index(&self, address: u64, guess: usize) -> usize {
+    /// The segment that contains an address of a pool that sleeps, if the device was not reset meanwhile; `guess` is
+    /// looked at first.
+    fn segment_index(&self, address: u64, guess: usize) -> Option<usize> {
         let inside = |segment: &Segment| address.wrapping_sub(segment.base) < segment.len;
         if self.segments.get(guess).is_some_and(inside) {
-            return guess;
+            return Some(guess);
         }
         let mut segments = self.segments.iter();
-        segments
-            .find(|(_, segment)| inside(segment))
-            .map(|(index, _)| index)
-            .expect("a segment with a chunk stays")
+        segments.find(|(_, segment)| inside(segment)).map(|(index, _)| index)
     }
 }

@@ -1,0 +1,63 @@
+//! What is to be told when a device was reset.
+
+use super::DeviceAllocator;
+use super::device::Device;
+use crate::core::block::State;
+use crate::driver::DeviceId;
+use crate::error::Result;
+
+impl DeviceAllocator {
+    /// Tells that the device was reset: all its memory, streams and events are gone. Nothing is asked of the driver
+    /// for any of it. Blocks that were live are stale: freeing one is accepted once and does nothing, and no
+    /// new block has its address before that. Pools stay, empty; graphs and sleep have ended. Calls of other threads
+    /// that were waiting for the driver fail with [`Error::State`](crate::Error::State). A second call changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`](crate::Error::Argument) for an unknown device.
+    pub fn device_was_reset(&self, device: DeviceId) -> Result<()> {
+        if let Some(state) = self.used(device)? {
+            state.forget(&self.map);
+            self.watch(state, 2);
+        }
+        Ok(())
+    }
+
+    /// Whether the address is that of a block that was live when its device was reset; it is forgotten with this.
+    pub(super) fn was_stale(&self, address: u64) -> bool {
+        let mut states = self.devices.iter().filter_map(std::sync::OnceLock::get);
+        states.any(|state| {
+            let mut core = state.core.lock();
+            let stale = core.stale.remove(&address);
+            if let Some(id) = core.shunned.remove(&address) {
+                core.free(id, None);
+            }
+            stale
+        })
+    }
+}
+
+impl Device {
+    fn forget(&self, map: &crate::front::AddressMap) {
+        let mut core = self.core.lock();
+        self.drain(&mut core, map);
+        let live: Vec<u64> = core
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.state == State::Live)
+            .map(|(_, block)| block.addr)
+            .collect();
+        for address in live {
+            if let Ok((id, requested)) = self.unpublish(&mut core, map, address) {
+                core.free(id, requested);
+                core.stale.insert(address);
+            }
+        }
+        for place in core.forget_device() {
+            self.front.dismiss(place);
+        }
+        for (base, len) in core.dropped.drain(..) {
+            map.uncover(base, len);
+        }
+    }
+}

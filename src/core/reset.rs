@@ -1,0 +1,85 @@
+//! A device that was reset: everything on it is gone, and nothing may be asked of it for what was.
+
+use super::Core;
+use super::block::{NONE, State};
+use super::stream::StreamId;
+use crate::driver::Stream;
+
+impl Core {
+    /// Forgets all memory, events and streams (but the default one) without a driver call. Live blocks were
+    /// taken back before. Returns the front's places of the streams.
+    pub(crate) fn forget_device(&mut self) -> Vec<u16> {
+        self.generation += 1;
+        self.capturing = 0;
+        for id in 0..self.streams.len() as StreamId {
+            // No work is left that could touch anything.
+            let state = &mut self.streams[id as usize];
+            let epoch = state.close_epoch();
+            state.closing.clear();
+            state.broken = false;
+            self.end_epoch(id, epoch);
+        }
+        self.events.clear();
+        let segments: Vec<usize> = self.segments.iter().map(|(index, _)| index).collect();
+        for index in segments {
+            self.forget_segment(index);
+        }
+        self.cached.clear();
+        self.apart.clear();
+        self.shunned.clear();
+        (self.physical, self.classic, self.elsewhere, self.busy) = (0, 0, 0, 0);
+        let pools: Vec<_> = self.pools.indices().collect();
+        for pool in pools {
+            let of = self.pools.get_mut(pool);
+            of.graphs = 0;
+            of.sleep = None;
+            self.reap(pool);
+        }
+        self.forget_streams()
+    }
+
+    /// Removes a segment and its blocks, whatever they are.
+    fn forget_segment(&mut self, index: usize) {
+        let mut id = self.segments[index].first;
+        while id != NONE {
+            let (next, class) = (self.blocks[id].next, self.blocks[id].class);
+            match self.blocks[id].state {
+                State::Free if self.blocks[id].indexed => self.withdraw(id),
+                State::Hole => self.pools[class].remove(&mut self.blocks, id),
+                State::Free | State::Busy | State::Live | State::Waiting => {}
+            }
+            self.blocks.remove(id);
+            id = next;
+        }
+        let segment = self.segments.remove(index);
+        self.count_reserved(segment.class, -(segment.mapped as i64));
+        self.tally.segment.sub(segment.class.is_small(), 1);
+        if !segment.class.is_classic() {
+            self.tally.address_space -= segment.span;
+            self.pools.get_mut(segment.class.pool()).address_space -= segment.span;
+        }
+        if segment.covered {
+            self.dropped.push((segment.base, segment.len));
+        }
+    }
+
+    /// Lets all streams but the default one end; the front's places of them.
+    fn forget_streams(&mut self) -> Vec<u16> {
+        let gone: Vec<(Stream, StreamId)> = self
+            .stream_ids
+            .iter()
+            .map(|(&handle, &id)| (handle, id))
+            .filter(|&(handle, _)| handle != Stream(0))
+            .collect();
+        let mut places = Vec::new();
+        for (handle, id) in gone {
+            self.stream_ids.remove(&handle);
+            self.streams[id as usize].alive = false;
+            places.extend(self.streams[id as usize].slot);
+            self.dead.push(id);
+        }
+        // The numbers are used again; the order must not depend on a hash.
+        self.dead.sort_unstable();
+        places
+    }
+}
