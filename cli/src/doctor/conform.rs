@@ -1,10 +1,10 @@
 //! Plays rows of observed answers on the loaded library, and tells where it answers otherwise.
 //!
 //! ```text
-//!  file ─► rows ─► syntax                    process 1: reads the file, starts one process a group
-//!             └──► plain                                      │ pipe: a line for each row
+//!  file ─┬─► rows ◄───┐                      process 1: reads the file, starts one process a group
+//!        └─► plain ───┴─► syntax                              │ pipe: a line for each row
 //!  process 2: player ─┬─► arguments ─► calls                  ▼
-//!                     ├─► setup, effect ─► world     outcome of every row, crashes included
+//!                     ├─► world                      outcome of every row, crashes included
 //!                     ├─► hazard
 //!                     └─► raw ─► the library
 //! ```
@@ -14,13 +14,11 @@
 
 mod arguments;
 mod calls;
-mod effect;
 pub mod hazard;
 mod plain;
 mod player;
 mod raw;
 pub mod rows;
-mod setup;
 mod syntax;
 mod world;
 
@@ -188,7 +186,7 @@ fn tell(line: &Line) -> Result<(), String> {
 
 fn read(file: &Path) -> Result<Vec<Group>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let groups = rows::read(&text);
+    let groups = if plain::is_plain(&text) { plain::read(&text) } else { rows::read(&text) };
     if groups.iter().all(|group| group.rows.is_empty()) {
         return Err(format!("{}: no rows found", file.display()));
     }

@@ -1,7 +1,7 @@
 //! The calls that rows may name: their symbols and arguments, and the names of numbers.
 //!
 //! One entry is all a new call needs, unless it makes, uses or ends something that later rows name: that is
-//! the part of [`setup`](super::setup).
+//! the part of the player's `setup` and `effect`.
 
 /// What a name in a row stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -24,9 +24,6 @@ pub const PENDING: &str = "it is about work that is still queued, which is not b
 /// See [`of`].
 pub const UNMAPPED: &str = "it copies to or from device memory that is not there";
 
-/// All reasons, for the documentation and for tests.
-pub const ALL: &[&str] = &[SIGNAL, INVENTED, DANGLING, HUNGRY, IO_MEMORY, OLD_KERNEL, PENDING, UNMAPPED];
-
 /// Whether Linux on this machine is 5.10 or older; false where that cannot be told.
 #[must_use]
 pub fn is_old_kernel() -> bool {

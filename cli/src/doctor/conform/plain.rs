@@ -1,4 +1,9 @@
-//! The plain form of rows: `code call argument ...`, as in the simulator's own table.
+//! The plain form of rows, as in the simulator's own table.
+//!
+//! ```text
+//! group name soc=950
+//! 0      reserve va 64M flags=1
+//! ```
 //!
 //! Its calls have other names and its arguments other keys; here they become those of the Markdown form, and all else
 //! is the same for both.
@@ -59,6 +64,12 @@ const CALLS: &[(&str, &str)] = &[
     ("stream_wait", "aclrtStreamWaitEvent($1,$2"),
     ("elapsed", "aclrtEventElapsedTime(&x,$1,$2"),
 ];
+
+/// Whether a text is in this form.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with("group ")) && !text.contains("# group")
+}
 
 /// The groups of a file in the plain form.
 #[must_use]

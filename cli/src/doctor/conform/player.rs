@@ -1,8 +1,11 @@
 //! Plays the rows of one group, in this process.
 //!
 //! A row is written for the state that the rows before it left, and some of those are not listed. So before a row is
-//! played, [`setup`](super::setup) brings about what it needs and lacks: a name that nothing has made yet is made, a
+//! played, [`setup`] brings about what it needs and lacks: a name that nothing has made yet is made, a
 //! call that the row repeats is made a first time. What was done so is told with the row.
+
+mod effect;
+mod setup;
 
 use std::ffi::CString;
 use std::ptr;

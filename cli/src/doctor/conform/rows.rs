@@ -1,20 +1,13 @@
-//! Reads files of rows: what a call answered, in groups that begin anew.
+//! Rows: what a call answered, in groups that begin anew; and their form in Markdown.
 //!
-//! Two forms are read. In Markdown a heading ``## group `name` `` opens a group, and a line of its table is a row:
+//! A heading ``## group `name` `` opens a group, and a line of its table is a row:
 //!
 //! ```text
 //! | `Reserve(&va,64M,0,NULL,1)` | 0 | K |
 //! ```
 //!
-//! In plain text a line `group name` opens a group, and a row begins with its code:
-//!
-//! ```text
-//! 0      reserve va 64M flags=1
-//! ```
-//!
 //! What stands where a row should be and is none becomes a row all the same, one that says so.
 
-use super::plain;
 use super::syntax::Request;
 
 /// What a row says the call does.
@@ -77,14 +70,9 @@ impl Expected {
     }
 }
 
-/// The groups of a file. Text before the first group is not looked at.
+/// The groups of a file in Markdown. Text before the first group is not looked at.
 #[must_use]
 pub fn read(text: &str) -> Vec<Group> {
-    let is_plain = text.lines().any(|line| line.trim_start().starts_with("group "));
-    if is_plain && !text.contains("## group") { plain::read(text) } else { markdown(text) }
-}
-
-fn markdown(text: &str) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut open = false;
     for (index, line) in text.lines().enumerate() {

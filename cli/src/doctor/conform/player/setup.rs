@@ -3,12 +3,12 @@
 //! Three sources say what that state is: the listed answer (what succeeds needs its objects), the note (`double`:
 //! done before; `while mapped`: a mapping), and otherwise that everything a row names is there.
 
-use super::arguments::{Named, Value};
-use super::calls::{Call, What};
-use super::player::{Player, Stop, key_of};
-use super::rows::Expected;
-use super::syntax::{Note, Request};
-use super::world::{Object, Registered};
+use super::{Player, Stop, key_of};
+use crate::doctor::conform::arguments::{Named, Value};
+use crate::doctor::conform::calls::{Call, What};
+use crate::doctor::conform::rows::Expected;
+use crate::doctor::conform::syntax::{Note, Request};
+use crate::doctor::conform::world::{Object, Registered};
 
 /// `RT_CONTEXT_NULL`: what a call answers before a device is set.
 const NO_CONTEXT: i32 = 107_002;
@@ -174,8 +174,8 @@ impl Player {
 
     /// Device 0, unless another is set, and those that the row names.
     fn open_devices(&mut self, wish: &Wish<'_>) -> Result<(), Stop> {
-        let named =
-            super::hazard::device_named(wish.call, wish.values).filter(|device| *device < self.devices);
+        let named = crate::doctor::conform::hazard::device_named(wish.call, wish.values)
+            .filter(|device| *device < self.devices);
         if self.world.set.values().all(|&count| count == 0) {
             self.quietly("aclrtSetDevice(0)")?;
         }

@@ -2,12 +2,12 @@
 
 use std::ptr;
 
-use super::arguments::Value;
-use super::calls::{Call, What};
-use super::player::Player;
-use super::rows::{Expected, Row};
-use super::world::{Mapping, Object, Registered};
-use super::{arguments, calls};
+use super::Player;
+use crate::doctor::conform::arguments::Value;
+use crate::doctor::conform::calls::{Call, What};
+use crate::doctor::conform::rows::{Expected, Row};
+use crate::doctor::conform::world::{Mapping, Object, Registered};
+use crate::doctor::conform::{arguments, calls};
 
 impl Player {
     /// Notes what a call changed that succeeded.
