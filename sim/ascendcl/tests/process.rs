@@ -13,12 +13,12 @@ fn a_forked_child_gets_errors_and_its_parent_goes_on() {
 
 #[test]
 fn a_process_may_end_in_any_way() {
-    let program = program("ending.cpp", false);
+    let program = program("ending.c", false);
     for how in ["return", "exit", "quick", "thread"] {
         for _ in 0..5 {
             let output = run(clean(&program).arg(how));
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(text.contains("owner gone"), how != "quick", "{how}: {text}");
+            assert_eq!(text.contains("destroyed"), how != "quick", "{how}: {text}");
         }
     }
 }
@@ -31,7 +31,7 @@ fn the_library_may_be_closed_while_work_runs() {
 
 #[test]
 fn the_report_at_exit_names_what_was_left_and_nothing_else() {
-    let program = program("report.cpp", false);
+    let program = program("report.c", false);
     let file = folder("report").join("report.txt");
     let report = |how: &str| {
         run(clean(&program).arg(how).env("ASCEND_SIM_REPORT", &file));

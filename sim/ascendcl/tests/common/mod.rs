@@ -48,10 +48,8 @@ pub fn printed(command: &mut Command) -> String {
 pub fn program(name: &str, loads: bool) -> PathBuf {
     let source = Path::new(PACKAGE).join("tests/programs").join(name);
     let file = folder(name).join("program");
-    let cpp = name.ends_with(".cpp");
-    let mut compiler = Command::new(if cpp { "g++" } else { "gcc" });
-    compiler.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
-    compiler.arg(if cpp { "-std=c++11" } else { "-std=gnu11" });
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
     compiler.arg("-I").arg(Path::new(PACKAGE).join("include"));
     compiler.arg("-I").arg(Path::new(PACKAGE).join("../../ffi/acl"));
     compiler.arg("-o").arg(&file).arg(source);
