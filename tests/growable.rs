@@ -367,7 +367,7 @@ fn it_sleeps_with_its_pool() {
     };
     let (mut buffer, mut empty, other) = (new(9 * M).unwrap(), new(0).unwrap(), new(3 * M).unwrap());
     buffer.resize(7 * M).unwrap();
-    let slept = rig.alloc.sleep(None, "kv", SleepMode::Offload).unwrap();
+    let slept = rig.alloc.sleep(None, &["kv"], SleepMode::Offload).unwrap();
     assert_eq!((slept.pools, slept.returned_bytes), (1, 14 * M));
     // Awake or not, what needs no memory works and what needs some says why not.
     for buffer in [&mut buffer, &mut empty] {
@@ -376,12 +376,12 @@ fn it_sleeps_with_its_pool() {
     assert!(matches!(new(0), Err(Error::State { .. })));
     buffer.resize(4 * M + 1).unwrap();
     drop(other);
-    let woken = rig.alloc.wake(None, "kv").unwrap();
+    let woken = rig.alloc.wake(None, &["kv"]).unwrap();
     assert_eq!((woken.mapped_bytes, buffer.mapped_bytes()), (6 * M, 6 * M));
     buffer.resize(20 * M).unwrap();
     empty.resize(M).unwrap();
     // With its last live block gone the pool wakes by itself.
-    rig.alloc.sleep(None, "kv", SleepMode::Discard).unwrap();
+    rig.alloc.sleep(None, &["kv"], SleepMode::Discard).unwrap();
     buffer.resize(0).unwrap();
     assert!(matches!(empty.resize(3 * M), Err(Error::State { .. })));
     empty.resize(0).unwrap();
