@@ -19,14 +19,31 @@ struct Device {
     generation: u64,
 }
 
+/// A context made by the program.
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    /// The driver's number of its device.
+    device: u32,
+    /// Its number in the executor, which keeps its streams.
+    number: u32,
+}
+
+/// Where a thread's calls go: the driver's number of the current device, and the number of the
+/// current context in the executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Here {
+    pub(crate) device: u32,
+    pub(crate) context: u32,
+}
+
 /// All devices of the machine, by the driver's numbers, and what the process sees of them.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// The driver's number of each visible device.
     visible: Vec<u32>,
     devices: Vec<Device>,
-    /// Explicit contexts and their devices.
-    contexts: HashMap<u64, u32>,
+    /// Explicit contexts.
+    contexts: HashMap<u64, Context>,
     next_context: u64,
     /// Links between devices (driver's numbers): the first may use memory of the second.
     pub(crate) peers: BTreeSet<(u32, u32)>,
@@ -113,7 +130,7 @@ impl Devices {
             return Ok(None);
         }
         state.generation += 1;
-        self.contexts.retain(|_, owner| *owner != device);
+        self.contexts.retain(|_, context| context.device != device);
         self.peers.retain(|link| link.0 != device && link.1 != device);
         Ok(Some(device))
     }
@@ -129,39 +146,43 @@ impl Devices {
         (0..self.count()).filter(held).collect()
     }
 
-    /// The device (driver's number) a thread with that state uses.
-    pub(crate) fn device_of(&self, current: Current) -> Answer<u32> {
-        let device = match current {
+    /// Where the calls of a thread with that state go.
+    pub(crate) fn here(&self, current: Current) -> Answer<Here> {
+        let here = match current {
             Current::Nothing => None,
             Current::Primary { device, generation } => {
-                (self.devices[device as usize].generation == generation).then_some(device)
+                let same = self.devices[device as usize].generation == generation;
+                same.then_some(Here { device, context: device })
             }
-            Current::Explicit(handle) => self.contexts.get(&handle).copied(),
+            Current::Explicit(handle) => self
+                .contexts
+                .get(&handle)
+                .map(|context| Here { device: context.device, context: context.number }),
         };
-        device.map_or(refuse(codes::RT_CONTEXT_NULL, "the thread has no current device or context"), Ok)
+        here.map_or(refuse(codes::RT_CONTEXT_NULL, "the thread has no current device or context"), Ok)
     }
 
     /// The handle of a thread's current context.
     pub(crate) fn context_of(&self, current: Current) -> Answer<u64> {
-        let device = self.device_of(current)?;
+        let device = self.here(current)?.device;
         Ok(match current {
             Current::Explicit(handle) => handle,
             _ => CONTEXTS + 0x100 + (u64::from(device) << 8),
         })
     }
 
-    /// A new explicit context of a device (process's number).
-    pub(crate) fn create_context(&mut self, user: u32) -> Answer<u64> {
-        let device = self.driver_id(user)?;
+    /// A new explicit context of a device (driver's number), with that number in the executor.
+    pub(crate) fn create_context(&mut self, device: u32, number: u32) -> u64 {
         let handle = self.next_context;
         self.next_context += 0x100;
-        self.contexts.insert(handle, device);
-        Ok(handle)
+        self.contexts.insert(handle, Context { device, number });
+        handle
     }
 
-    pub(crate) fn destroy_context(&mut self, handle: u64) -> Answer<()> {
+    /// Forgets an explicit context: its number in the executor.
+    pub(crate) fn destroy_context(&mut self, handle: u64) -> Answer<u32> {
         match self.contexts.remove(&handle) {
-            Some(_) => Ok(()),
+            Some(context) => Ok(context.number),
             None => refuse(codes::RT_CONTEXT_NULL, "unknown, destroyed or primary context"),
         }
     }

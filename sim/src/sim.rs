@@ -11,7 +11,7 @@ use crate::allocators::Allocators;
 use crate::call::Call;
 use crate::config::{SimConfig, Soc};
 use crate::control::{Control, LogEntry, UnknownFunction};
-use crate::devices::Devices;
+use crate::devices::{Devices, Here};
 use crate::exec::{ExecConfig, Executor, in_callback};
 use crate::hooks::Hooks;
 use crate::made::Made;
@@ -321,7 +321,17 @@ impl Sim {
 
     /// The current device of this thread (driver's number).
     pub(crate) fn current(&self) -> Answer<u32> {
-        self.inner.devices.lock().device_of(threads::current(self.inner.id))
+        self.here().map(|here| here.device)
+    }
+
+    /// The current device and context of this thread.
+    pub(crate) fn here(&self) -> Answer<Here> {
+        self.inner.devices.lock().here(threads::current(self.inner.id))
+    }
+
+    /// The executor's number for the current context of this thread.
+    pub(crate) fn context(&self) -> Answer<u32> {
+        self.here().map(|here| here.context)
     }
 }
 

@@ -62,8 +62,8 @@ impl Sim {
             let Some(work) = work else {
                 return refuse(codes::RT_PARAM_INVALID, "null function");
             };
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.launch_callback(device, stream, work, block_type == 1))
+            let context = self.context()?;
+            Inner::executed(self.inner.executor.launch_callback(context, stream, work, block_type == 1))
         })
     }
 

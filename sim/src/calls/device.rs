@@ -181,27 +181,30 @@ impl Sim {
         Ok(())
     }
 
-    /// `aclrtCreateContext`: a context of the device, current in this thread from now on. Contexts of
-    /// one device share its default stream here.
+    /// `aclrtCreateContext`: a context of the device, with streams of its own, current in this thread
+    /// from now on. It ends with the device's reset.
     ///
     /// # Errors
     /// The ACL code: 107001 for a device that is not visible.
     pub fn create_context(&self, device: i32) -> Result<u64, i32> {
         self.call(Call::CreateContext, format_args!("{device}"), || {
-            let handle = self.inner.devices.lock().create_context(number(device)?)?;
+            let device = self.visible(device)?;
+            let number = Inner::executed(self.inner.executor.open_context(device))?;
+            let handle = self.inner.devices.lock().create_context(device, number);
             threads::replace(self.inner.id, Current::Explicit(handle));
             Ok(handle)
         })
     }
 
-    /// `aclrtDestroyContext`.
+    /// `aclrtDestroyContext`: waits for the context's work and destroys its streams.
     ///
     /// # Errors
     /// The ACL code: 100000 for null, 107002 for an unknown or a primary context.
     pub fn destroy_context(&self, context: u64) -> Result<(), i32> {
         self.call(Call::DestroyContext, format_args!("{context:#x}"), || {
             not_null(context)?;
-            self.inner.devices.lock().destroy_context(context)
+            let number = self.inner.devices.lock().destroy_context(context)?;
+            Inner::executed(self.inner.executor.close_context(number))
         })
     }
 

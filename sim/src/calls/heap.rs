@@ -256,8 +256,8 @@ impl Sim {
     }
 
     fn wait_for_current(&self) -> Answer<()> {
-        let device = self.current()?;
-        Inner::executed(self.inner.executor.synchronize_device(device, -1))
+        let context = self.context()?;
+        Inner::executed(self.inner.executor.synchronize_device(context, -1))
     }
 
     /// `aclrtHostRegister`: the address devices use for it, here the same.

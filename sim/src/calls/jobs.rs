@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::call::Call;
 use crate::codes;
+use crate::devices::Here;
 use crate::exec::{HostOp, Task, WAIT_FOREVER};
 use crate::hooks::ExceptionInfo;
 use crate::made::Made;
@@ -68,9 +69,9 @@ impl Sim {
     /// A side that is host memory must be valid for the job's bytes, the target for writes, and no
     /// other thread may write the bytes read or touch the bytes written meanwhile.
     pub(super) unsafe fn at_once(&self, jobs: &[Job]) -> Answer<()> {
-        let device = self.current()?;
+        let context = self.context()?;
         let executor = &self.inner.executor;
-        Inner::executed(executor.check_synchronous_copy(device))?;
+        Inner::executed(executor.check_synchronous_copy(context))?;
         for job in jobs {
             let (to, from, count) = job.ranges();
             if let Some(from) = from {
@@ -92,20 +93,20 @@ impl Sim {
     /// As [`at_once`](Self::at_once), until the jobs have run. Pinned memory of the simulator's own
     /// need not be: that is checked again then.
     pub(super) unsafe fn on_stream(&self, call: Call, jobs: Jobs, stream: u64, pinned: bool) -> Answer<()> {
-        let device = self.current()?;
+        let here = self.here()?;
         let executor = &self.inner.executor;
         if !pinned {
-            if Inner::executed(executor.is_capturing(device, stream))? {
+            if Inner::executed(executor.is_capturing(here.context, stream))? {
                 return refuse(codes::RT_PARAM_INVALID, "memory that is not pinned on a captured stream");
             }
-            if executor.check_synchronous_copy(device).is_err() {
+            if executor.check_synchronous_copy(here.context).is_err() {
                 return refuse(
                     codes::RT_CAPTURE_MODE_BLOCK_ASYNC,
                     "a capture forbids memory that is not pinned",
                 );
             }
-            Inner::executed(executor.synchronize_stream(device, stream, WAIT_FOREVER))?;
-            self.report_fault(device)?;
+            Inner::executed(executor.synchronize_stream(here.context, stream, WAIT_FOREVER))?;
+            self.report_fault(here.device)?;
             // SAFETY: the caller's promise.
             return unsafe { self.at_once(&jobs) };
         }
@@ -124,12 +125,12 @@ impl Sim {
                 // SAFETY: the caller vouched for registered memory until now; that pinned memory is
                 // still pinned is checked.
                 if let Err(refusal) = unsafe { inner.perform(job, true) } {
-                    inner.fail(job, device, stream, made, refusal);
+                    inner.fail(job, here, stream, made, refusal);
                     return;
                 }
             }
         });
-        Inner::executed(executor.submit_repeatable(device, stream, task, work))
+        Inner::executed(executor.submit_repeatable(here.context, stream, task, work))
     }
 }
 
@@ -190,16 +191,17 @@ impl Inner {
     /// Queued work met memory that was not there: a finding, an exception of the program's, and the
     /// code that the next wait answers.
     #[cold]
-    fn fail(&self, job: &Job, device: u32, stream: u64, made: Made, refusal: Refusal) {
+    fn fail(&self, job: &Job, here: Here, stream: u64, made: Made, refusal: Refusal) {
         let why = self.explain(job, true).unwrap_or_else(|| refusal.why.to_owned());
+        let device = here.device;
         let text = format!("{made}, queued to stream {stream:#x} of device {device}, failed: {why}");
         self.found(MisuseKind::UseAfterEnd, text);
         if let Some(fault) = self.faulted.get(device as usize) {
             fault.store(true, Relaxed);
         }
-        let info = self.executor.stream_info(device, stream).map(|info| info.id);
+        let info = self.executor.stream_info(here.context, stream).map(|info| info.id);
         self.hooks.failed(&ExceptionInfo {
-            task: self.executor.submitted(device, stream).unwrap_or(0) as u32,
+            task: self.executor.submitted(here.context, stream).unwrap_or(0) as u32,
             stream: info.unwrap_or(0),
             thread: made.thread(),
             device,

@@ -61,8 +61,7 @@ impl Sim {
                 return Ok(0);
             }
             let executor = &self.inner.executor;
-            let device = self.current()?;
-            Inner::executed(executor.mark(device, stream))?;
+            Inner::executed(executor.mark(self.context()?, stream))?;
             let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "pool or device are full");
             let len = size.checked_next_multiple_of(HUGE).ok_or(full)?;
             let mut pools = self.inner.pools.lock();
@@ -89,7 +88,7 @@ impl Sim {
     pub fn pool_free_async(&self, start: u64, stream: u64) -> Result<(), i32> {
         self.call(Call::MemPoolFreeAsync, format_args!("{start:#x}, stream={stream:#x}"), || {
             not_null(start)?;
-            let device = self.current()?;
+            let context = self.context()?;
             let executor = &self.inner.executor;
             let mut pools = self.inner.pools.lock();
             let Some(len) = pools.len_of(start) else {
@@ -97,8 +96,8 @@ impl Sim {
             };
             // To the use checker giving back is a last use of the block by the stream.
             let task = Task::new(Call::MemPoolFreeAsync.name()).writes(start, len, 0);
-            Inner::executed(executor.submit(device, stream, task))?;
-            let mark = Inner::executed(executor.mark(device, stream))?;
+            Inner::executed(executor.submit(context, stream, task))?;
+            let mark = Inner::executed(executor.mark(context, stream))?;
             pools.give_back(start, stream, mark);
             Ok(())
         })

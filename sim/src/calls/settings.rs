@@ -272,12 +272,12 @@ impl Sim {
 
     /// The handle of a live stream; 0 is the default stream of the current device.
     fn stream_of(&self, stream: u64) -> Answer<u64> {
-        let device = self.current()?;
+        let context = self.context()?;
         let executor = &self.inner.executor;
         if stream == 0 {
-            return Inner::executed(executor.default_stream(device));
+            return Inner::executed(executor.default_stream(context));
         }
-        Inner::executed(executor.submitted(device, stream)).map(|_| stream)
+        Inner::executed(executor.submitted(context, stream)).map(|_| stream)
     }
 
     fn current_context(&self) -> Answer<u64> {

@@ -62,8 +62,8 @@ impl Sim {
             if seconds < 0 {
                 return refuse(codes::RT_PARAM_INVALID, "a negative time");
             }
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.stream_wait_event(device, stream, event))
+            let context = self.context()?;
+            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
         })
     }
 
@@ -75,8 +75,8 @@ impl Sim {
         let arguments = format_args!("stream={stream:#x}, {event:#x}, flag={flag}");
         self.call(Call::StreamWaitEventWithFlag, arguments, || {
             check_flagged(event, flag)?;
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.stream_wait_event(device, stream, event))
+            let context = self.context()?;
+            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
         })
     }
 
@@ -88,8 +88,8 @@ impl Sim {
         let arguments = format_args!("{event:#x}, stream={stream:#x}, flag={flag}");
         self.call(Call::RecordEventWithFlag, arguments, || {
             check_flagged(event, flag)?;
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.record_event(device, event, stream))
+            let context = self.context()?;
+            Inner::executed(self.inner.executor.record_event(context, event, stream))
         })
     }
 

@@ -22,8 +22,8 @@ impl Sim {
         ask: impl FnOnce(&Executor, u32) -> Result<T, i32>,
     ) -> Result<T, i32> {
         self.call(call, arguments, || {
-            let device = self.current()?;
-            Inner::executed(ask(&self.inner.executor, device))
+            let context = self.context()?;
+            Inner::executed(ask(&self.inner.executor, context))
         })
     }
 
@@ -97,11 +97,11 @@ impl Sim {
 
     fn end_stream(&self, call: Call, stream: u64, force: bool) -> Result<(), i32> {
         self.call(call, format_args!("{stream:#x}"), || {
-            let device = self.current()?;
+            let context = self.context()?;
             let executor = &self.inner.executor;
-            Inner::executed(executor.check_destroy(device, stream))?;
+            Inner::executed(executor.check_destroy(context, stream))?;
             self.inner.hooks.stream_changed(stream, StreamState::Ending);
-            Inner::executed(executor.destroy_stream(device, stream, force))?;
+            Inner::executed(executor.destroy_stream(context, stream, force))?;
             self.inner.settings.lock().forget_stream(stream);
             self.inner.allocators.lock().unregister(stream);
             Ok(())
@@ -141,10 +141,10 @@ impl Sim {
             let executor = &self.inner.executor;
             Inner::executed(executor.submitted(0, stream))?;
             check_timeout(timeout)?;
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.synchronize_stream(device, stream, timeout))?;
+            let here = self.here()?;
+            Inner::executed(self.inner.executor.synchronize_stream(here.context, stream, timeout))?;
             self.pools_after_wait();
-            self.report_fault(device)
+            self.report_fault(here.device)
         })
     }
 
@@ -168,10 +168,10 @@ impl Sim {
     fn wait_device(&self, call: Call, timeout: i32) -> Result<(), i32> {
         self.call(call, format_args!("timeout={timeout}"), || {
             check_timeout(timeout)?;
-            let device = self.current()?;
-            Inner::executed(self.inner.executor.synchronize_device(device, timeout))?;
+            let here = self.here()?;
+            Inner::executed(self.inner.executor.synchronize_device(here.context, timeout))?;
             self.pools_after_wait();
-            self.report_fault(device)
+            self.report_fault(here.device)
         })
     }
 
@@ -323,11 +323,11 @@ impl Sim {
     /// # Errors
     /// The ACL code.
     pub fn submit(&self, stream: u64, task: Task) -> Result<(), i32> {
-        let device = self.current().map_err(|refusal| refusal.code)?;
+        let here = self.here().map_err(|refusal| refusal.code)?;
         if self.inner.config.check_mapped {
-            self.check_mapped(device, stream, &task);
+            self.check_mapped(here.device, stream, &task);
         }
-        self.inner.executor.submit(device, stream, task)
+        self.inner.executor.submit(here.context, stream, task)
     }
 
     fn check_mapped(&self, device: u32, stream: u64, task: &Task) {

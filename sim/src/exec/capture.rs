@@ -88,6 +88,7 @@ impl Default for Captures {
 
 struct Capture {
     device: u32,
+    context: u32,
     origin: u32,
     mode: CaptureMode,
     thread: ThreadId,
@@ -110,6 +111,7 @@ impl State {
         refuse_if(stream.capture.is_some(), codes::STREAM_CAPTURED)?;
         let capture = Capture {
             device: stream.device,
+            context: stream.context,
             origin: slot,
             mode,
             thread: thread::current().id(),
@@ -229,7 +231,8 @@ impl State {
     }
 
     /// One run of a finished graph as a task.
-    pub(super) fn capture_task(&self, device: u32, model: u64) -> Result<Task, i32> {
+    pub(super) fn capture_task(&self, context: u32, model: u64) -> Result<Task, i32> {
+        let device = self.device_of(context)?;
         let index = self.finished_model(model)?;
         let capture = self.captures.models.at(index).ok_or(codes::PARAM_INVALID)?;
         refuse_if(capture.device != device, codes::STREAM_CONTEXT)?;
@@ -303,14 +306,14 @@ impl State {
         self.captures.models.get(model).is_some_and(|capture| !capture.ended)
     }
 
-    /// Whether any stream of a device is being captured.
-    pub(super) fn device_captures(&self, device: u32) -> bool {
+    /// Whether any stream of a context is being captured.
+    pub(super) fn context_captures(&self, context: u32) -> bool {
         self.captures.running > 0
-            && self.captures.models.live().any(|(_, capture)| !capture.ended && capture.device == device)
+            && self.captures.models.live().any(|(_, capture)| !capture.ended && capture.context == context)
     }
 
     /// Refuses a synchronous copy or fill by the calling thread where a capture forbids it.
-    pub(super) fn capture_refuse_copy(&self, device: u32) -> Result<(), i32> {
+    pub(super) fn capture_refuse_copy(&self, context: u32) -> Result<(), i32> {
         if self.captures.running == 0 {
             return Ok(());
         }
@@ -318,7 +321,7 @@ impl State {
         let own_mode = self.captures.thread_modes.get(&thread).copied().unwrap_or_default();
         let forbidden = self.captures.models.live().any(|(_, capture)| {
             !capture.ended
-                && capture.device == device
+                && capture.context == context
                 && match capture.mode {
                     CaptureMode::Global => own_mode == CaptureMode::Global,
                     CaptureMode::ThreadLocal => capture.thread == thread && own_mode != CaptureMode::Relaxed,

@@ -197,7 +197,7 @@ impl Executor {
     /// `INVALID_DEVICE`, `CAPTURE_MODE_NOT_SUPPORT`.
     pub fn check_synchronous_copy(&self, device: u32) -> Result<(), i32> {
         let state = self.shared.lock();
-        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        state.device_of(device)?;
         state.capture_refuse_copy(device)
     }
 }

@@ -17,7 +17,7 @@ impl Executor {
     /// together; `NO_EVENT_RESOURCE` when a million exist.
     pub fn create_event(&self, device: u32, flags: u32, ex: bool) -> Result<u64, i32> {
         let mut state = self.shared.lock();
-        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        let device = state.device_of(device)?;
         let event = Event::new(device, flags, ex)?;
         state.events.insert(event).ok_or(codes::NO_EVENT_RESOURCE)
     }
@@ -47,6 +47,7 @@ impl Executor {
         let mut state = self.shared.lock();
         let index = state.event(event)?;
         let slot = state.own_slot(device, stream)?;
+        let device = state.stream(slot).device;
         let (ex, hardware, foreign) =
             event_at(&state, index, |event| (event.ex, event.hardware, event.device != device))?;
         refuse_if(foreign, codes::STREAM_CONTEXT)?;

@@ -126,7 +126,10 @@ pub enum ExecMode {
 
 /// Streams, events and the use checker of some devices.
 ///
-/// Handles are never zero. A `stream` of zero is the default stream of `device` in every call.
+/// Handles are never zero. A `stream` of zero is the default stream of `device` in every call. Where a
+/// method takes a `device`, it also takes the number of a context of one (see
+/// [`open_context`](Self::open_context)), whose streams are its own; only
+/// [`reset_device`](Self::reset_device) and [`abort_device`](Self::abort_device) are about devices.
 /// Dropping the executor drops work that has not begun.
 pub struct Executor {
     shared: Arc<Shared>,
@@ -155,11 +158,10 @@ impl Executor {
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_with(&self, device: u32, priority: u32, flags: u32) -> Result<u64, i32> {
         let mut state = self.shared.lock();
-        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
-        let full = state.stream_counts[device as usize] >= state.config.max_streams;
-        refuse_if(full, codes::NO_STREAM_RESOURCE)?;
+        let owner = state.device_of(device)? as usize;
+        refuse_if(state.stream_counts[owner] >= state.config.max_streams, codes::NO_STREAM_RESOURCE)?;
         let handle = state.add_stream(device, false)?;
-        state.stream_counts[device as usize] += 1;
+        state.stream_counts[owner] += 1;
         let slot = state.slot(device, handle)?;
         let stream = state.stream_mut(slot);
         (stream.priority, stream.flags) = (priority, flags);
@@ -239,10 +241,10 @@ impl Executor {
     /// while a stream of the device is, `STREAM_SYNC_TIMEOUT`, `AICORE_EXCEPTION`.
     pub fn synchronize_device(&self, device: u32, timeout: i32) -> Result<(), i32> {
         let mut state = self.shared.lock();
-        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        state.device_of(device)?;
         refuse_if(!is_timeout(timeout), codes::PARAM_INVALID)?;
-        refuse_if(state.device_captures(device), codes::STREAM_CAPTURED)?;
-        let all = state.device_snapshots(device);
+        refuse_if(state.context_captures(device), codes::STREAM_CAPTURED)?;
+        let all = state.context_snapshots(device);
         self.wait_and_learn(&mut state, &all, timeout, codes::STREAM_SYNC_TIMEOUT)
     }
 

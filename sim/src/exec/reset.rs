@@ -28,7 +28,8 @@ impl Executor {
             self.wait_for(&mut state, point.place, WAIT_FOREVER)?;
         }
         for point in &points {
-            state.stream_mut(point.place.slot).failure = None;
+            let stream = state.stream_mut(point.place.slot);
+            (stream.failure, stream.aborted) = (None, None);
             state.learn(point);
         }
         let streams: Vec<u32> = state.stream_handles.live().map(|(_, slot)| *slot).collect();
@@ -36,6 +37,11 @@ impl Executor {
             let stream = state.stream(slot);
             if stream.device == device && !stream.default {
                 state.detach_stream(slot);
+            }
+        }
+        for context in state.config.devices..state.contexts.len() as u32 {
+            if state.device_of(context) == Ok(device) {
+                state.end_context(context);
             }
         }
         let all = state.events.live().filter(|(_, event)| event.device == device);

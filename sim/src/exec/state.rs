@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) streams: Vec<Stream>,
     pub(super) stream_handles: Table<u32>,
     pub(super) free_slots: Vec<u32>,
+    /// By number; the first ones are those of the devices themselves.
+    pub(super) contexts: Vec<Context>,
     /// Live streams of each device, without default streams.
     pub(super) stream_counts: Vec<u32>,
     pub(super) events: Table<Event>,
@@ -50,6 +52,15 @@ pub(super) struct State {
     pub(super) reports: Reports,
     /// Threads mode: workers and what they shall do.
     pub(super) crew: Crew,
+}
+
+/// A device with streams of its own: the device itself, or a further context of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) device: u32,
+    /// The slot of its default stream.
+    pub(super) default_slot: u32,
+    pub(super) open: bool,
 }
 
 /// What is to be done with the head of a stream.
@@ -89,6 +100,7 @@ impl State {
             streams: Vec::new(),
             stream_handles: Table::new(0x51),
             free_slots: Vec::new(),
+            contexts: Vec::new(),
             stream_counts: vec![0; devices],
             events: Table::new(0x52),
             event_counts: vec![0; devices],
@@ -102,9 +114,8 @@ impl State {
             reports: Reports::default(),
             crew: Crew::default(),
         };
-        // Slot d is the default stream of device d.
         for device in 0..state.config.devices {
-            let made = state.add_stream(device, true);
+            let made = state.add_context(device);
             debug_assert!(made.is_ok(), "an empty table has room");
         }
         state
@@ -112,14 +123,33 @@ impl State {
 
     // ---- streams ----
 
-    /// Puts a stream on a slot and gives it a handle.
-    pub(super) fn add_stream(&mut self, device: u32, default: bool) -> Result<u64, i32> {
+    /// A new context of a device: its number.
+    pub(super) fn add_context(&mut self, device: u32) -> Result<u32, i32> {
+        refuse_if(device >= self.config.devices, codes::INVALID_DEVICE)?;
+        let number = u32::try_from(self.contexts.len()).map_err(|_| codes::NO_STREAM_RESOURCE)?;
+        self.contexts.push(Context { device, default_slot: 0, open: true });
+        let handle = self.add_stream(number, true)?;
+        let slot = self.slot(number, handle)?;
+        self.contexts[number as usize].default_slot = slot;
+        Ok(number)
+    }
+
+    /// The device of an open context.
+    pub(super) fn device_of(&self, context: u32) -> Result<u32, i32> {
+        let found = self.contexts.get(context as usize).filter(|context| context.open);
+        found.map(|context| context.device).ok_or(codes::INVALID_DEVICE)
+    }
+
+    /// Puts a stream of a context on a slot and gives it a handle.
+    pub(super) fn add_stream(&mut self, context: u32, default: bool) -> Result<u64, i32> {
+        let device = self.device_of(context)?;
         let (slot, last) = match self.free_slots.last() {
             Some(slot) => (*slot, self.host.up_to(*slot)),
             None => (u32::try_from(self.streams.len()).map_err(|_| codes::NO_STREAM_RESOURCE)?, 0),
         };
         let handle = self.stream_handles.insert(slot).ok_or(codes::NO_STREAM_RESOURCE)?;
         let mut stream = Stream::new(device, default, last);
+        stream.context = context;
         stream.handle = handle;
         if self.free_slots.pop().is_some() {
             debug_assert_eq!(self.streams[slot as usize].last, last);
@@ -132,19 +162,20 @@ impl State {
         Ok(handle)
     }
 
-    /// The slot of a stream of any device; zero is the default stream of `device`.
-    pub(super) fn slot(&self, device: u32, stream: u64) -> Result<u32, i32> {
-        refuse_if(device >= self.config.devices, codes::INVALID_DEVICE)?;
+    /// The slot of a stream of any context; zero is the default stream of `context`.
+    pub(super) fn slot(&self, context: u32, stream: u64) -> Result<u32, i32> {
+        let found = self.contexts.get(context as usize).filter(|context| context.open);
+        let default = found.ok_or(codes::INVALID_DEVICE)?.default_slot;
         if stream == 0 {
-            return Ok(device);
+            return Ok(default);
         }
         self.stream_handles.get(stream).copied().ok_or(codes::INVALID_HANDLE)
     }
 
-    /// The slot of a stream of this device.
-    pub(super) fn own_slot(&self, device: u32, stream: u64) -> Result<u32, i32> {
-        let slot = self.slot(device, stream)?;
-        refuse_if(self.stream(slot).device != device, codes::STREAM_CONTEXT)?;
+    /// The slot of a stream of this context.
+    pub(super) fn own_slot(&self, context: u32, stream: u64) -> Result<u32, i32> {
+        let slot = self.slot(context, stream)?;
+        refuse_if(self.stream(slot).context != context, codes::STREAM_CONTEXT)?;
         Ok(slot)
     }
 
@@ -169,7 +200,7 @@ impl State {
             self.stream_handles.free(index);
         }
         self.stream_mut(slot).life = Life::Destroyed;
-        self.stream_counts[device as usize] -= 1;
+        self.stream_counts[device as usize] -= u32::from(!self.stream(slot).default);
         self.free_slot_if_known(slot);
     }
 
@@ -199,11 +230,21 @@ impl State {
 
     /// Everything queued to each stream of a device that the host does not know to be done.
     pub(super) fn device_snapshots(&self, device: u32) -> Vec<Snapshot> {
+        self.snapshots(|stream| stream.device == device)
+    }
+
+    /// The same for the streams of one context.
+    pub(super) fn context_snapshots(&self, context: u32) -> Vec<Snapshot> {
+        self.snapshots(|stream| stream.context == context)
+    }
+
+    fn snapshots(&self, wanted: impl Fn(&Stream) -> bool) -> Vec<Snapshot> {
+        let unknown = |slot: u32, stream: &Stream| {
+            self.host.up_to(slot) < stream.last || stream.failure.is_some() || stream.aborted.is_some()
+        };
         (0u32..)
             .zip(&self.streams)
-            .filter(|(slot, stream)| {
-                stream.device == device && (self.host.up_to(*slot) < stream.last || stream.failure.is_some())
-            })
+            .filter(|(slot, stream)| stream.life != Life::Free && wanted(stream) && unknown(*slot, stream))
             .map(|(slot, stream)| stream.snapshot(slot))
             .collect()
     }

@@ -46,6 +46,8 @@ pub(super) enum Life {
 /// Invariant: `done` + operations in `queue` + one while `runner` is set = `last`.
 pub(super) struct Stream {
     pub(super) device: u32,
+    /// The number of the context it belongs to.
+    pub(super) context: u32,
     pub(super) handle: u64,
     pub(super) default: bool,
     pub(super) life: Life,
@@ -89,6 +91,7 @@ impl Stream {
     pub(super) fn new(device: u32, default: bool, last: u64) -> Self {
         Self {
             device,
+            context: device,
             handle: 0,
             default,
             life: Life::Live,

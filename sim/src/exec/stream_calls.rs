@@ -58,13 +58,39 @@ impl Executor {
         }
     }
 
+    /// A further context of a device, with streams of its own: its number, which is no device's.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`, `NO_STREAM_RESOURCE`.
+    pub fn open_context(&self, device: u32) -> Result<u32, i32> {
+        self.shared.lock().add_context(device)
+    }
+
+    /// Ends a context of [`open_context`](Self::open_context): waits for its work and destroys its
+    /// streams.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` for a device's own number and a context that has ended; `INTERNAL_ERROR`
+    /// inside the closure of a task.
+    pub fn close_context(&self, context: u32) -> Result<(), i32> {
+        refuse_in_work()?;
+        let mut state = self.shared.lock();
+        state.device_of(context)?;
+        refuse_if(context < state.config.devices, codes::INVALID_DEVICE)?;
+        for point in state.context_snapshots(context) {
+            self.wait_for(&mut state, point.place, WAIT_FOREVER)?;
+        }
+        state.end_context(context);
+        Ok(())
+    }
+
     /// How many streams can still be created on a device, and how many events recorded.
     ///
     /// # Errors
     /// `INVALID_DEVICE`.
     pub fn available(&self, device: u32) -> Result<(u32, u32), i32> {
         let state = self.shared.lock();
-        refuse_if(device >= state.config.devices, codes::INVALID_DEVICE)?;
+        let device = state.device_of(device)?;
         let (streams, events) = (state.stream_counts[device as usize], state.event_counts[device as usize]);
         Ok((state.config.max_streams.saturating_sub(streams), state.config.max_events.saturating_sub(events)))
     }
@@ -146,6 +172,19 @@ impl Executor {
 }
 
 impl State {
+    /// Takes a context's streams away; what is queued to them stays.
+    pub(super) fn end_context(&mut self, context: u32) {
+        let slots: Vec<u32> = self.stream_handles.live().map(|(_, slot)| *slot).collect();
+        for slot in slots {
+            if self.stream(slot).context == context {
+                self.detach_stream(slot);
+            }
+        }
+        if let Some(context) = self.contexts.get_mut(context as usize) {
+            context.open = false;
+        }
+    }
+
     /// The slot of a stream that can be destroyed.
     pub(super) fn may_destroy(&self, device: u32, stream: u64) -> Result<u32, i32> {
         refuse_if(stream == 0, codes::INVALID_PARAM)?;
