@@ -176,7 +176,9 @@ fn what_is_imported_outlives_an_exporter_that_is_killed() {
         let mut byte = [0];
         sim.read_bytes(range + HUGE - 1, &mut byte).unwrap();
         assert_eq!(byte, [41]);
+        let own = sim.malloc_physical(HUGE, &PhysicalProp::device(0), 0).unwrap();
         sim.unmap(range).unwrap();
+        assert_eq!(sim.map(range, HUGE, 0, own, 0), Err(codes::RT_DRV_INTERNAL_ERROR), "no mixing");
         sim.free_physical(handle).unwrap();
     }
 }
@@ -197,6 +199,8 @@ fn a_block_is_imported_by_its_key() {
         let at = other.number(&format!("open {key}"));
         assert_eq!(other.number(&format!("open {key}")), at);
         assert_eq!(other.number(&format!("read {}", at + (5 << 20) - 1)), 3);
+        assert_eq!(other.ask(&format!("close {key}")), "0");
+        assert_eq!(other.number(&format!("read {at}")), 3, "opened twice, closed once");
         assert_eq!(other.ask(&format!("close {key}")), "0");
         assert_eq!(other.ask(&format!("close {key}")), codes::RT_PARAM_INVALID.to_string());
         assert_eq!(other.ask(&format!("read {at}")), codes::RT_PARAM_INVALID.to_string());

@@ -164,6 +164,8 @@ struct Chunk {
     /// Its device was reset: the memory is gone, the handle is not.
     lost: bool,
     place: Place,
+    /// It came from another process.
+    imported: bool,
     /// Its name for other processes, if it is shared.
     #[cfg(target_os = "linux")]
     share: Option<ShareId>,
@@ -177,8 +179,8 @@ struct Reservation {
     len: u64,
     /// Smaller than a huge page, so that no handle can be mapped in it.
     small: bool,
-    /// The pool of the first mapping.
-    owner: Option<usize>,
+    /// The pool of the first mapping, and whether it showed an imported chunk.
+    owner: Option<(usize, bool)>,
     mappings: u64,
     /// A reset removed mappings under it: it can never be released.
     leaked: bool,
@@ -237,9 +239,9 @@ pub(crate) struct Memory {
     /// Handles of chunks it imported.
     #[cfg(target_os = "linux")]
     imports: HashMap<ShareId, u64>,
-    /// Addresses of blocks it imported.
+    /// Addresses of blocks it imported, and how often.
     #[cfg(target_os = "linux")]
-    imported_blocks: HashMap<ShareId, u64>,
+    imported_blocks: HashMap<ShareId, (u64, u64)>,
     /// Ranges a copy engine holds: they cannot be unmapped.
     held: Vec<(u64, u64)>,
     /// Ranges that bytes are being moved from or to.
@@ -463,6 +465,7 @@ impl Memory {
             maps: 0,
             lost: false,
             place,
+            imported: false,
             #[cfg(target_os = "linux")]
             share: None,
             made: Made::now(),

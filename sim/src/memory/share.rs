@@ -139,16 +139,19 @@ impl Memory {
             lost: false,
             place: Place::Shared(Arc::new(file)),
             share: Some(id),
+            imported: true,
             made: Made::now(),
         };
         self.chunks.insert(handle, chunk);
         Ok(handle)
     }
 
-    /// `aclrtIpcMemImportByKey`: the address of a block of another process; the same every time.
+    /// `aclrtIpcMemImportByKey`: the address of a block of another process; the same every time, to be
+    /// closed as often.
     pub(crate) fn import_block(&mut self, id: ShareId, device: u32) -> Answer<u64> {
-        if let Some(&start) = self.imported_blocks.get(&id) {
-            return Ok(start);
+        if let Some((start, times)) = self.imported_blocks.get_mut(&id) {
+            *times += 1;
+            return Ok(*start);
         }
         let handle = self.imported_chunk(id, device)?;
         let placed = self.place_import(handle);
@@ -158,7 +161,7 @@ impl Memory {
             chunk.maps = u64::from(placed.is_ok());
         }
         match placed {
-            Ok(start) => drop(self.imported_blocks.insert(id, start)),
+            Ok(start) => drop(self.imported_blocks.insert(id, (start, 1))),
             Err(_) => self.collect(handle),
         }
         placed
@@ -185,11 +188,12 @@ impl Memory {
         Ok(start)
     }
 
-    /// What `aclrtIpcMemClose` would take away: start and length of an imported block, or nothing for
-    /// a block of this process, which only ends to be exported.
+    /// What `aclrtIpcMemClose` would take away: start and length of an imported block that nobody else
+    /// holds, or nothing for a block of this process, which only ends to be exported.
     pub(crate) fn closing(&self, id: ShareId) -> Answer<Option<(u64, u64)>> {
-        if let Some(&start) = self.imported_blocks.get(&id) {
-            return Ok(self.mappings.get(&start).map(|mapping| (start, mapping.len)));
+        if let Some(&(start, times)) = self.imported_blocks.get(&id) {
+            let mapping = self.mappings.get(&start).filter(|_| times == 1);
+            return Ok(mapping.map(|mapping| (start, mapping.len)));
         }
         if self.exports.contains_key(&id) {
             return Ok(None);
@@ -200,16 +204,20 @@ impl Memory {
     /// `aclrtIpcMemClose`. What was exported keeps its bytes and gets a new name when it is exported
     /// again; processes that have it open keep it.
     pub(crate) fn close_block(&mut self, id: ShareId) -> Answer<()> {
-        match self.closing(id)? {
-            Some((start, _)) => self.remove_mapping(start),
-            None => {
-                let handle = self.exports.remove(&id);
-                if let Some(chunk) = handle.and_then(|handle| self.chunks.get_mut(&handle)) {
-                    chunk.share = None;
-                }
+        self.closing(id)?;
+        if let Some((start, times)) = self.imported_blocks.get_mut(&id) {
+            *times -= 1;
+            let (start, last) = (*start, *times == 0);
+            if last {
+                self.imported_blocks.remove(&id);
+                self.remove_mapping(start);
             }
+            return Ok(());
         }
-        self.imported_blocks.remove(&id);
+        let handle = self.exports.remove(&id);
+        if let Some(chunk) = handle.and_then(|handle| self.chunks.get_mut(&handle)) {
+            chunk.share = None;
+        }
         Ok(())
     }
 

@@ -168,7 +168,7 @@ impl Memory {
             return refuse(codes::RT_PARAM_INVALID, "no such handle");
         };
         let base = self.check_map(start, size, chunk)?;
-        let (pool, page) = (chunk.pool, chunk.page);
+        let (pool, page, imported) = (chunk.pool, chunk.page, chunk.imported);
         self.backing.map(start, size, &chunk.place, pool)?;
         let seen = self.attributes_of(pool, page);
         let mapping = Mapping {
@@ -180,7 +180,7 @@ impl Memory {
         };
         self.mappings.insert(start, mapping);
         if let Some(reservation) = self.reservations.get_mut(&base) {
-            reservation.owner = Some(pool);
+            reservation.owner = Some((pool, imported));
             reservation.mappings += 1;
             reservation.seen = Some(seen);
         }
@@ -212,8 +212,8 @@ impl Memory {
         if reservation.small {
             return busy("a reservation below 2 MiB takes no handles");
         }
-        if reservation.owner.is_some_and(|owner| owner != chunk.pool) {
-            return busy("the reservation belongs to another device");
+        if reservation.owner.is_some_and(|owner| owner != (chunk.pool, chunk.imported)) {
+            return busy("the reservation belongs to another device, or imported and own chunks would mix");
         }
         let before = self.mappings.range(..start + size).next_back();
         if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
