@@ -1,7 +1,8 @@
 //! Nonsense in every argument: calls may refuse, but never panic, and the books stay right.
 
 use ascend_sim::{
-    AccessDescriptor, BackingMode, CaptureMode, Location, PhysicalProp, Sim, SimConfig, Soc, Task,
+    AccessDescriptor, BackingMode, CaptureMode, Location, MallocAttribute, PhysicalProp, PoolProps, Sim,
+    SimConfig, Soc, Task,
 };
 
 const HUGE: u64 = 2 << 20;
@@ -102,9 +103,58 @@ impl Nonsense {
             }
             25 => sim.record_event(one, two).and(sim.stream_wait_event(two, one)),
             26 => sim.submit(one, Task::new("task").writes(one, size, two).reads(two, size, 0)),
+            27 if self.random.bool() => self.newer(sim, one, two, size),
             _ => self.rare(sim, one, two),
         };
         answer.is_ok()
+    }
+
+    fn newer(&mut self, sim: &Sim, one: u64, two: u64, size: u64) -> Result<(), i32> {
+        let (device, peer) = (one as i32 & 3, two as i32 & 3);
+        match self.random.u8(..17) {
+            0 => sim.mem_flush(one, size).and(sim.mem_invalidate(two, size)),
+            1 => {
+                let config = [MallocAttribute { kind: self.small(), value: one }; 2];
+                let made = if self.random.bool() {
+                    sim.malloc_with_config(size, self.small(), &config)
+                } else {
+                    sim.malloc_host_with_config(size % 9000, &config)
+                };
+                self.keep(made)
+            }
+            2 => {
+                let props = PoolProps {
+                    allocation_type: 0,
+                    handle_type: 0,
+                    location: self.place(),
+                    max_size: size,
+                    reserved_zero: self.random.u8(..9) != 0,
+                };
+                let made = sim.pool_create(&props);
+                self.keep(made)
+            }
+            3..6 => {
+                let made = sim.pool_malloc_async(size % (9 * HUGE), one, two);
+                self.keep(made)
+            }
+            6 => sim.pool_free_async(one, two),
+            7 => sim.pool_trim_to(one, size).and(sim.pool_set_attr(one, self.small(), two)),
+            8 => sim.pool_destroy(one).and(sim.pool_attr(two, self.small()).map(drop)),
+            9 => {
+                let made = sim.export_handle(one, u32::from(self.random.u8(..5) == 0), self.random.u64(..3));
+                self.keep(made)
+            }
+            10 => sim.import_handle(one, device).map(drop).and(sim.set_share_pids(two, &[1])),
+            11 => {
+                let key = sim.ipc_export_key(one, size, 65, 0)?;
+                sim.ipc_close(&key).and(sim.ipc_import(&key, 0).map(drop))
+            }
+            12 => sim.enable_peer_access(device, 0).and(sim.map_p2p(one, size, peer, 0)),
+            13 => sim.capture_begin_raw(one, device).and(sim.task_group_begin(one)),
+            14 => sim.task_group_end(one).and_then(|group| sim.task_update_begin(two, group)),
+            15 => sim.set_stream_attribute(one, self.small(), two).and(sim.stream_id(two).map(drop)),
+            _ => sim.check_memory_type(&[one, two], self.small(), 0).and(sim.stream_abort(one)),
+        }
     }
 
     fn rare(&mut self, sim: &Sim, one: u64, two: u64) -> Result<(), i32> {
