@@ -137,12 +137,18 @@ pub fn play(order: &Order, acl: &Acl) -> Result<Report, String> {
     let many = acl.device_count().is_ok_and(|count| count > 2);
     let visible = (many && std::env::var_os("ASCEND_RT_VISIBLE_DEVICES").is_none()).then_some("0,1");
     for (index, group) in groups.iter().enumerate() {
-        let outcomes = if group.is_950 == is_950 {
-            Attempt { order, index, group, visible }.play(&mut report.remarks)?
-        } else {
-            let part = if group.is_950 { "Ascend950" } else { "parts other than Ascend950" };
-            let why = Outcome::Skipped(format!("the group is for {part}"));
-            vec![(why, Vec::new()); group.rows.len()]
+        let other = match (group.is_strict, group.is_950) {
+            (true, _) => Some("stricter answers than a device's"),
+            (_, true) if !is_950 => Some("Ascend950"),
+            (_, false) if is_950 => Some("parts other than Ascend950"),
+            _ => None,
+        };
+        let outcomes = match other {
+            None => Attempt { order, index, group, visible }.play(&mut report.remarks)?,
+            Some(other) => {
+                let why = Outcome::Skipped(format!("the group is for {other}"));
+                vec![(why, Vec::new()); group.rows.len()]
+            }
         };
         let played = group.rows.iter().zip(outcomes).map(|(row, (outcome, first))| Played {
             group: group.name.clone(),

@@ -270,7 +270,7 @@ calls! {
     "DestroyContext" "aclrtDestroyContext" "" [named("context", Context)];
     "SetCurrentContext" "aclrtSetCurrentContext" "" [named("context", Context)];
     "GetCurrentContext" "aclrtGetCurrentContext" "" [place("context")];
-    "CtxGetCurrentDefaultStream" "aclrtCtxGetCurrentDefaultStream" "" [place("stream")];
+    "CtxGetCurrentDefaultStream" "aclrtCtxGetCurrentDefaultStream" "" [made("stream", Stream)];
     "GetPrimaryCtxState" "aclrtGetPrimaryCtxState" "" [plain("device", "0"), place("flags"), place("active")];
     "DeviceGetBareTgid" "aclrtDeviceGetBareTgid" "" [place("pid")];
     "DeviceCanAccessPeer" "aclrtDeviceCanAccessPeer" "" [place("can"), plain("device", "0"), plain("peer", "1")];

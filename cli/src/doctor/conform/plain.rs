@@ -13,11 +13,17 @@ use super::syntax::Request;
 
 /// By call of the plain form: the call, with `$1` to `$3` for the values in order. What a value makes begins with `&`.
 const CALLS: &[(&str, &str)] = &[
-    ("init", "aclInit(NULL"),
+    ("init", "aclInit("),
     ("finalize", "aclFinalize("),
     ("set_device", "aclrtSetDevice($1"),
     ("reset_device", "aclrtResetDevice($1"),
     ("reset_force", "aclrtResetDeviceForce($1"),
+    ("device_count", "aclrtGetDeviceCount(&x"),
+    ("device_info", "aclrtGetDeviceInfo($1"),
+    ("can_access", "aclrtDeviceCanAccessPeer(&x,$1,$2"),
+    ("enable_peer", "aclrtDeviceEnablePeerAccess($1"),
+    ("disable_peer", "aclrtDeviceDisablePeerAccess($1"),
+    ("default_stream", "aclrtCtxGetCurrentDefaultStream(&$1"),
     ("get_device", "aclrtGetDevice(&x"),
     ("get_context", "aclrtGetCurrentContext(&x"),
     ("create_context", "aclrtCreateContext(&$1,$2"),
@@ -25,6 +31,8 @@ const CALLS: &[(&str, &str)] = &[
     ("destroy_context", "aclrtDestroyContext($1"),
     ("mem_info", "aclrtGetMemInfo("),
     ("reserve", "Reserve(&$1,$2"),
+    ("reserve_no_uc", "aclrtReserveMemAddressNoUCMemory(size=$1"),
+    ("map_no_access", "aclrtMemMapNoAccess($1,$2,0,$3"),
     ("release", "Release($1"),
     ("granularity", "Granularity(&p"),
     ("physical", "MallocPhysical(&$1,$2"),
@@ -38,8 +46,15 @@ const CALLS: &[(&str, &str)] = &[
     ("range", "AddressRange($1"),
     ("attributes", "PointerGetAttributes($1"),
     ("malloc", "aclrtMalloc(&$1,$2"),
+    ("malloc_with", "aclrtMallocWithCfg(&$1,$2"),
+    ("memcpy", "aclrtMemcpy($1,$3,$2,$3"),
+    ("memcpy_async", "aclrtMemcpyAsync($1,$3,$2,$3,stream=null"),
+    ("memset", "aclrtMemset($1,$2,0,$2"),
+    ("memset_async", "aclrtMemsetAsync($1,$2,0,$2,stream=null"),
     ("free", "aclrtFree($1"),
     ("malloc_host", "aclrtMallocHost(&$1,$2"),
+    ("malloc_host_with", "aclrtMallocHostWithCfg(&$1,$2"),
+    ("capability", "aclrtHostMemMapCapabilities($1,$2"),
     ("free_host", "aclrtFreeHost($1"),
     ("register", "aclrtHostRegister($1,$2"),
     ("register_v2", "aclrtHostRegisterV2($1,$2"),
@@ -48,6 +63,9 @@ const CALLS: &[(&str, &str)] = &[
     ("create_stream", "aclrtCreateStream(&$1"),
     ("create_stream_with", "aclrtCreateStreamWithConfig(&$1"),
     ("destroy_stream", "aclrtDestroyStream($1"),
+    ("streams_left", "aclrtGetStreamAvailableNum(&x"),
+    ("abort", "aclrtStreamAbort($1"),
+    ("timestamp", "aclrtEventGetTimestamp($1"),
     ("stream_query", "aclrtStreamQuery($1"),
     ("synchronize_stream", "aclrtSynchronizeStream($1"),
     ("synchronize_device", "aclrtSynchronizeDevice("),
@@ -85,7 +103,9 @@ pub fn read(text: &str) -> Vec<Group> {
             ["group", name, settings @ ..] => groups.push(Group {
                 name: (*name).to_owned(),
                 is_950: settings.contains(&"soc=950"),
+                is_strict: settings.contains(&"strict=yes"),
                 is_complete: true,
+                begins_before_init: settings.contains(&"init=no"),
                 rows: Vec::new(),
             }),
             [code, call @ ..] => {
@@ -111,7 +131,12 @@ fn request(words: &[&str]) -> Result<Request, String> {
     for place in 1..=3_usize {
         let wanted = format!("${place}");
         if text.contains(&wanted) {
-            text = text.replace(&wanted, values.get(place - 1).ok_or("a value is missing")?);
+            let value = match *values.get(place - 1).ok_or("a value is missing")? {
+                "stack" => "&stack",
+                "zeros" => "pointer to zeros",
+                value => value,
+            };
+            text = text.replace(&wanted, value);
         }
     }
     for word in arguments.iter().filter(|word| word.contains('=')) {
@@ -119,18 +144,27 @@ fn request(words: &[&str]) -> Result<Request, String> {
             text = text.replacen('(', "WithTimeout(", 1);
         }
         let separator = if text.ends_with('(') { "" } else { "," };
-        text = format!("{text}{separator}{}", key(word));
+        text = format!("{text}{separator}{}", key(call, word));
     }
     Request::parse(&format!("{text})"))
 }
 
 /// `key=value` with the key of the other form.
-fn key(word: &str) -> String {
+fn key(call: &str, word: &str) -> String {
     let keys =
         [("align=", "alignment="), ("handle_type=", "handleType="), ("allocation_type=", "allocationType=")];
-    let keys = keys.iter().chain(&[("kind=", "location=")]);
-    let mut found = keys.filter_map(|(plain, other)| Some(format!("{other}{}", word.strip_prefix(plain)?)));
-    found.next().unwrap_or_else(|| word.to_owned())
+    let is_copy = call.starts_with("mem");
+    let kind = if is_copy { "kind=" } else { "location=" };
+    let room = if call.starts_with("memset") { "maxCount=" } else { "destMax=" };
+    let more = [("kind=", kind), ("room=", room)];
+    let mut found = keys.iter().chain(&more).filter_map(|(plain, other)| {
+        let value = word.strip_prefix(plain)?;
+        Some(format!("{other}{value}"))
+    });
+    match word.strip_prefix("path=") {
+        Some(path) => format!("path=\"{path}\""),
+        None => found.next().unwrap_or_else(|| word.to_owned()),
+    }
 }
 
 #[cfg(test)]

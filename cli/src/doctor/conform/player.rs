@@ -64,7 +64,11 @@ pub struct Player {
     first: Vec<String>,
     is_old_kernel: bool,
     /// Whether all rows of the group are listed.
-    pub(super) is_complete: bool,
+    is_complete: bool,
+    /// Whether ACL is to be initialised before the first row of a complete group.
+    init_first: bool,
+    /// The line of a complete group that was not understood first: what state it left is not known.
+    lost_at: Option<usize>,
     /// Whether rows that are not for hardware are played.
     all: bool,
 }
@@ -81,6 +85,8 @@ impl Player {
             first: Vec::new(),
             is_old_kernel: hazard::is_old_kernel(),
             is_complete: group.is_complete,
+            init_first: group.is_complete && !group.begins_before_init,
+            lost_at: None,
             all,
         };
         for row in &group.rows {
@@ -96,7 +102,12 @@ impl Player {
         let outcome = match self.try_play(row) {
             Ok(code) if allows(code) => Outcome::Same,
             Ok(code) => Outcome::Differs(code),
-            Err(Stop::NotUnderstood(what)) => Outcome::NotUnderstood(what),
+            Err(Stop::NotUnderstood(what)) => {
+                if self.is_complete && self.lost_at.is_none() {
+                    self.lost_at = Some(row.line);
+                }
+                Outcome::NotUnderstood(what)
+            }
             Err(Stop::Missing(symbol)) => Outcome::Missing(symbol.to_owned()),
             Err(Stop::Unprepared(why)) => Outcome::Unprepared(why),
             Err(Stop::Skipped(why)) => {
@@ -110,6 +121,9 @@ impl Player {
     }
 
     fn try_play(&mut self, row: &Row) -> Result<i32, Stop> {
+        if let Some(line) = self.lost_at {
+            return Err(Stop::NotUnderstood(format!("the state, which line {line} may have changed")));
+        }
         let request = row.request.as_ref().map_err(|what| Stop::NotUnderstood(what.clone()))?;
         let expected = *row.expected.as_ref().map_err(|what| Stop::NotUnderstood(what.clone()))?;
         let (call, values) = understand(request)?;

@@ -33,14 +33,18 @@ pub struct Row {
 }
 
 /// Rows that are played one after the other in a process of their own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Group {
     /// Its name.
     pub name: String,
     /// Whether its rows are those of Ascend950 (they differ from those of other parts).
     pub is_950: bool,
+    /// Whether its rows are the stricter answers that a simulator can give.
+    pub is_strict: bool,
     /// Whether no row that changes the state is left out: then nothing is brought about between rows.
     pub is_complete: bool,
+    /// Whether a complete group begins before ACL is initialised.
+    pub begins_before_init: bool,
     /// Its rows, in order.
     pub rows: Vec<Row>,
 }
@@ -83,7 +87,7 @@ pub fn read(text: &str) -> Vec<Group> {
             if let Some(name) = name {
                 let name = name.trim_matches('`');
                 let (name, is_950) = (name.to_owned(), name.contains("950"));
-                groups.push(Group { name, is_950, is_complete: false, rows: Vec::new() });
+                groups.push(Group { name, is_950, ..Group::default() });
             }
             continue;
         }

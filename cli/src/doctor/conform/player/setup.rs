@@ -77,7 +77,7 @@ impl Player {
 
     /// For a group whose rows are all there: only what is no row is brought about.
     fn prepare_complete(&mut self, values: &[Value]) -> Result<(), Stop> {
-        if !self.world.initialised && self.world.calls.is_empty() {
+        if std::mem::take(&mut self.init_first) {
             self.quietly("aclInit(NULL)")?;
         }
         for value in values {
