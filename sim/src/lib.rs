@@ -32,11 +32,11 @@ mod sim;
 mod threads;
 
 pub use allocators::{AllocatorEntry, AllocatorField};
-#[cfg(target_os = "linux")]
-pub use calls::Share;
 pub use calls::{
     BatchAttribute, BatchCopy, BatchRefusal, MallocAttribute, MemoryUsage, Pitched, Utilization,
 };
+#[cfg(target_os = "linux")]
+pub use calls::{IpcEventHandle, Share};
 pub use config::{BackingMode, SimConfig, Soc};
 pub use control::{LogEntry, UnknownFunction};
 pub use exec::{

@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) hooks: Hooks,
     pub(crate) allocators: Mutex<Allocators>,
     pub(crate) pools: Mutex<Pools>,
+    /// Whether any event is shared with other processes; spares looking for it.
+    pub(crate) shares_events: AtomicBool,
     /// Answers where hardware is stricter than the layers that were observed.
     strict: AtomicBool,
     /// Findings that are not the use checker's.
@@ -87,6 +89,7 @@ impl Sim {
             hooks: Hooks::default(),
             allocators: Mutex::default(),
             pools: Mutex::default(),
+            shares_events: AtomicBool::new(false),
             strict: AtomicBool::new(config.strict),
             findings: Mutex::new(Vec::new()),
             faulted: (0..config.devices).map(|_| AtomicBool::new(false)).collect(),

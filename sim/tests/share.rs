@@ -4,7 +4,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ascend_sim::{BackingMode, PhysicalProp, Share, Sim, SimConfig, codes};
+use ascend_sim::exec::{EVENT_IPC, EVENT_SYNC};
+use ascend_sim::{BackingMode, LAG_NEVER, PhysicalProp, Share, Sim, SimConfig, Task, codes};
 
 const HUGE: u64 = 2 << 20;
 /// Set for the other process: how it keeps bytes.
@@ -110,6 +111,16 @@ fn the_other_process() {
             "used" => Ok(sim.physical_bytes(0) + sim.physical_bytes(1)),
             "open" => sim.ipc_import(words[1], 0),
             "close" => sim.ipc_close(words[1]).map(|()| 0),
+            "event" => {
+                let mut handle = [0; 64];
+                for (byte, pair) in handle.iter_mut().zip(words[1].as_bytes().chunks(2)) {
+                    *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+                }
+                sim.ipc_open_event(&handle)
+            }
+            "record" => sim.record_event(number(1), 0).map(|()| 0),
+            "query" => sim.query_event_status(number(1)).map(u64::from),
+            "wait" => sim.stream_wait_event(0, number(1)).and(sim.synchronize_stream(0)).map(|()| 0),
             "export" => {
                 let (_, handle) = chunk(&sim, number(1), number(2) as u8);
                 sim.export_handle(handle, 0, 1)
@@ -209,6 +220,37 @@ fn a_block_is_imported_by_its_key() {
         sim.free(block).unwrap();
         assert_eq!(sim.physical_bytes(0), 0);
     }
+}
+
+#[test]
+fn an_event_is_recorded_and_waited_for_in_two_processes() {
+    let sim = Sim::new(SimConfig { lag: LAG_NEVER, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let usual = sim.create_event_ex(EVENT_SYNC).unwrap();
+    assert_eq!(sim.ipc_event_handle(usual), Err(codes::RT_FEATURE_NOT_SUPPORT));
+    let event = sim.create_event_ex(EVENT_IPC).unwrap();
+    let handle = sim.ipc_event_handle(event).unwrap();
+    assert_eq!(sim.ipc_event_handle(event), Ok(handle));
+    assert_eq!(sim.ipc_open_event(&handle), Err(codes::RT_DRV_INTERNAL_ERROR), "not in its own process");
+    assert_eq!(sim.ipc_open_event(&[0; 64]), Err(codes::RT_PARAM_INVALID));
+    let hex: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut other = Other::start("tables");
+    let theirs = other.number(&format!("event {hex}"));
+    assert_eq!(other.ask(&format!("wait {theirs}")), codes::RT_PARAM_INVALID.to_string(), "never recorded");
+    let stream = sim.create_stream().unwrap();
+    sim.submit(stream, Task::new("kernel")).unwrap();
+    sim.record_event(event, stream).unwrap();
+    assert_eq!(other.number(&format!("query {theirs}")), 0);
+    assert_eq!(sim.query_event_status(event), Ok(false));
+    sim.synchronize_stream(stream).unwrap();
+    assert_eq!(other.number(&format!("query {theirs}")), 1);
+    assert_eq!(other.ask(&format!("wait {theirs}")), "0");
+    assert_eq!(other.ask(&format!("record {theirs}")), "0");
+    assert_eq!(sim.query_event_status(event), Ok(true));
+    sim.synchronize_event(event).unwrap();
+    sim.stream_wait_event(0, event).unwrap();
+    sim.destroy_event(event).unwrap();
+    assert_eq!(other.number(&format!("query {theirs}")), 1, "it has the event open");
 }
 
 #[test]

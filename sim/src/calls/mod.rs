@@ -9,6 +9,10 @@ mod copies;
 mod copies_many;
 mod device;
 mod heap;
+#[cfg(target_os = "linux")]
+mod ipc_events;
+#[cfg(not(target_os = "linux"))]
+mod ipc_events_none;
 mod jobs;
 mod peers;
 mod pools;
@@ -22,6 +26,8 @@ mod vmm;
 
 pub use copies_many::{BatchAttribute, BatchCopy, BatchRefusal, Pitched};
 pub use heap::MallocAttribute;
+#[cfg(target_os = "linux")]
+pub use ipc_events::IpcEventHandle;
 pub use queries::{MemoryUsage, Utilization};
 #[cfg(target_os = "linux")]
 pub use share::Share;

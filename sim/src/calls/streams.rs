@@ -245,7 +245,9 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
     pub fn query_event_status(&self, event: u64) -> Result<bool, i32> {
-        self.event(Call::QueryEventStatus, event, |exec| exec.query_event_status(event))
+        self.event(Call::QueryEventStatus, event, |exec| {
+            Ok(exec.query_event_status(event)? && self.others_done(event)?)
+        })
     }
 
     /// `aclrtQueryEvent`: the same, for events of the old mode.
@@ -269,7 +271,10 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
     pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
-        self.event(Call::SynchronizeEvent, event, |exec| exec.synchronize_event(event, WAIT_FOREVER))?;
+        self.event(Call::SynchronizeEvent, event, |exec| {
+            exec.synchronize_event(event, WAIT_FOREVER)?;
+            self.wait_for_others(event, WAIT_FOREVER)
+        })?;
         self.pools_after_wait();
         Ok(())
     }
@@ -280,7 +285,10 @@ impl Sim {
     /// As [`synchronize_event`](Self::synchronize_event); 107000 for 0 and below -1, 507047 when the
     /// time is over.
     pub fn synchronize_event_with_timeout(&self, event: u64, timeout: i32) -> Result<(), i32> {
-        self.event(Call::SynchronizeEventWithTimeout, event, |exec| exec.synchronize_event(event, timeout))?;
+        self.event(Call::SynchronizeEventWithTimeout, event, |exec| {
+            exec.synchronize_event(event, timeout)?;
+            self.wait_for_others(event, timeout)
+        })?;
         self.pools_after_wait();
         Ok(())
     }
@@ -301,9 +309,13 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107000 for an event that was never recorded.
     pub fn stream_wait_event(&self, stream: u64, event: u64) -> Result<(), i32> {
-        self.queue(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), |exec, device| {
-            not_null(event)?;
-            exec.stream_wait_event(device, stream, event)
+        self.call(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), || {
+            Inner::executed(not_null(event))?;
+            let context = self.context()?;
+            if self.queue_shared_wait(context, stream, event)? {
+                return Ok(());
+            }
+            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
         })
     }
 

@@ -3,6 +3,8 @@
 //! A record is a place on a stream and what the stream knew there. It is done when the place is.
 //! A destroyed event stays, without a handle, until the operations queued for it are done.
 
+use std::sync::Arc;
+
 use super::capture::CapturedRecord;
 use super::clock::Snapshot;
 use super::codes;
@@ -25,6 +27,21 @@ pub const EVENT_DEFAULT: u32 = EVENT_SYNC | EVENT_CAPTURE_STREAM_PROGRESS | EVEN
 
 const KNOWN: u32 = EVENT_DEFAULT | EVENT_DEVICE_USE_ONLY | EVENT_EXTERNAL | EVENT_IPC;
 
+/// Tells other processes of an event's records, and this one of theirs. Its methods must not call the
+/// executor.
+pub trait EventMirror: Send + Sync {
+    /// A record was queued, by this process.
+    fn recorded(&self);
+    /// A record queued by this process is done.
+    fn done(&self);
+    /// How many records all processes queued so far.
+    fn count(&self) -> u64;
+    /// Whether the first `count` records of all processes are done.
+    fn is_done(&self, count: u64) -> bool;
+    /// What it is called among processes: process and number.
+    fn name(&self) -> (u32, u32);
+}
+
 /// One event.
 pub(super) struct Event {
     pub(super) device: u32,
@@ -44,6 +61,8 @@ pub(super) struct Event {
     pub(super) destroyed: bool,
     /// The capture that the last record belongs to.
     pub(super) captured: Option<CapturedRecord>,
+    /// Other processes that share it.
+    pub(super) mirror: Option<Arc<dyn EventMirror>>,
     /// The call that created it.
     pub(super) made: Made,
 }
@@ -63,6 +82,7 @@ impl Event {
             pending_waits: 0,
             destroyed: false,
             captured: None,
+            mirror: None,
             made: Made::now(),
         })
     }

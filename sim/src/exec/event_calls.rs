@@ -1,8 +1,10 @@
 //! The executor's calls on events.
 
+use std::sync::Arc;
+
 use super::clock::{Place, Snapshot};
 use super::codes;
-use super::event::{EVENT_TIME_LINE, Event, refuse_if};
+use super::event::{EVENT_IPC, EVENT_TIME_LINE, Event, EventMirror, refuse_if};
 use super::scheduler::{Guard, refuse_in_work};
 use super::stream::Op;
 use super::{Executor, State, is_timeout};
@@ -69,6 +71,9 @@ impl Executor {
             (event.record, event.time, event.captured) = (Some(record), None, None);
             event.hardware = true;
             event.pending += 1;
+            if let Some(mirror) = &event.mirror {
+                mirror.recorded();
+            }
         }
         self.enqueue(&mut state, slot, Op::Record { event: index });
         Ok(())
@@ -216,6 +221,43 @@ impl Executor {
         let state = self.shared.lock();
         let index = free_of_capture(&state, event)?;
         event_at(&state, index, time_of)?.map(|nanoseconds| nanoseconds / 1000)
+    }
+
+    /// Shares an event with other processes. A mirror that it has stays.
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for zero, `INVALID_HANDLE`, `FEATURE_NOT_SUPPORT` for an event that was not made
+    /// with `IPC`.
+    pub fn mirror_event(&self, event: u64, mirror: Arc<dyn EventMirror>) -> Result<(), i32> {
+        let mut state = self.shared.lock();
+        let index = state.event(event)?;
+        event_at(&state, index, |event| {
+            refuse_if(event.flags & EVENT_IPC == 0, codes::FEATURE_NOT_SUPPORT)
+        })??;
+        if let Some(event) = state.events.at_mut(index) {
+            event.mirror.get_or_insert(mirror);
+        }
+        Ok(())
+    }
+
+    /// What an event is shared by, if it is.
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for zero, `INVALID_HANDLE`.
+    pub fn event_mirror(&self, event: u64) -> Result<Option<Arc<dyn EventMirror>>, i32> {
+        let state = self.shared.lock();
+        let index = state.event(event)?;
+        event_at(&state, index, |event| event.mirror.clone())
+    }
+
+    /// Whether an event was recorded by this process, and not reset.
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for zero, `INVALID_HANDLE`.
+    pub fn is_recorded(&self, event: u64) -> Result<bool, i32> {
+        let state = self.shared.lock();
+        let index = state.event(event)?;
+        event_at(&state, index, |event| event.record.is_some())
     }
 
     /// A small number, used by no other event at the same time.

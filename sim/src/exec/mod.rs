@@ -63,7 +63,7 @@ mod workers;
 pub use capture::{CaptureMode, CaptureStatus};
 pub use event::{
     EVENT_CAPTURE_STREAM_PROGRESS, EVENT_DEFAULT, EVENT_DEVICE_USE_ONLY, EVENT_EXTERNAL, EVENT_IPC,
-    EVENT_SYNC, EVENT_TIME_LINE, check_event_flags,
+    EVENT_SYNC, EVENT_TIME_LINE, EventMirror, check_event_flags,
 };
 pub use finding::{Finding, HostOp, Party, TaskUse};
 pub use stream_calls::{Mark, StreamInfo};

@@ -262,6 +262,9 @@ impl State {
         let time = self.time();
         let Some(event) = self.events.at_mut(index) else { return };
         event.pending -= 1;
+        if let Some(mirror) = event.mirror.as_ref().filter(|_| !wait) {
+            mirror.done();
+        }
         if wait {
             event.pending_waits -= 1;
         } else if event.record.as_ref().is_some_and(|record| record.place == place) {

@@ -12,10 +12,12 @@
 //! to know, and the list of processes that may import.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, fstat, ftruncate, memfd_create, open, readlink};
 use rustix::io::{pread, pwrite};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Location, PhysicalProp};
 
@@ -237,6 +239,57 @@ impl SharedFile {
             done += step;
         }
         Ok(())
+    }
+}
+
+/// Two counters that processes share, in a file like those of chunks.
+#[derive(Debug)]
+pub(crate) struct SharedCounters {
+    /// Keeps the file findable for others.
+    _file: SharedFile,
+    at: NonNull<[AtomicU64; 2]>,
+}
+
+// SAFETY: the counters are atomic and stay mapped as long as the object lives.
+unsafe impl Send for SharedCounters {}
+// SAFETY: the same.
+unsafe impl Sync for SharedCounters {}
+
+impl SharedCounters {
+    /// New counters, both 0.
+    pub(crate) fn create(id: ShareId) -> Result<Self, ShareError> {
+        let (size, prop) = (HEADER_ALIGN, PhysicalProp::device(0));
+        Self::over(SharedFile::create(id, &Shape { size, page: size, prop, open: true })?)
+    }
+
+    /// Those of another process.
+    pub(crate) fn open(id: ShareId) -> Result<Self, ShareError> {
+        let (file, shape) = SharedFile::open(id)?;
+        if shape.size != HEADER_ALIGN { Err(ShareError::Unknown) } else { Self::over(file) }
+    }
+
+    fn over(file: SharedFile) -> Result<Self, ShareError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe {
+            mmap(std::ptr::null_mut(), HEADER_ALIGN as usize, protection, MapFlags::SHARED, &file.fd, 0)
+        };
+        let at = at.ok().and_then(|at| NonNull::new(at.cast())).ok_or(ShareError::Machine)?;
+        Ok(Self { _file: file, at })
+    }
+
+    /// The counters.
+    pub(crate) fn get(&self) -> &[AtomicU64; 2] {
+        // SAFETY: mapped until this object is dropped, aligned to a page, and atomics may be shared
+        // with other processes; every content is a valid number.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Drop for SharedCounters {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `over` with this length, and nobody has a reference any more.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), HEADER_ALIGN as usize) };
     }
 }
 
