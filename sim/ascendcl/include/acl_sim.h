@@ -14,8 +14,9 @@
  * once, at the first call.
  *
  * Two kinds of settings. Those marked "next machine" describe the machine to build: they count from
- * the first call of the library or from the next acl_sim_reset on, and stay. All others change the
- * machine that is there (it is built if there is none) and end with it.
+ * the first ACL call on, or, once there was one, from the next acl_sim_reset on, and stay. All others
+ * change the machine that is there and end with it. Before the first ACL call (and between a reset and
+ * the next) controls may come in any order.
  *
  * Valid C99 and C++11.
  */
@@ -31,7 +32,7 @@ extern "C" {
 
 /* ---- The machine ---------------------------------------------------------------------------- */
 
-/* Takes the machine apart, with everything a program has on it, and builds a new one: no device is
+/* Takes the machine apart, with everything a program has on it; the next call has a new one: no device is
  * set, counters, findings, planned failures and settings of the old machine are gone. Addresses and
  * handles of the old machine must not be used any more. Waits for calls of other threads to end, at
  * most two seconds, and for callbacks that are running. */

@@ -32,13 +32,13 @@ const _: () = assert!(size_of::<KernelRange>() == 24);
 /// Changes the capacity of a device (driver's number).
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_set_capacity(device: c_int, bytes: u64) -> c_int {
-    on_device(device, |sim, device| sim.set_capacity(device, bytes))
+    adjust_device(device, move |sim, device| sim.set_capacity(device, bytes))
 }
 
 /// Lets other processes hold that many bytes of a device (driver's number).
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_set_foreign_bytes(device: c_int, bytes: u64) -> c_int {
-    on_device(device, |sim, device| sim.set_foreign_bytes(device, bytes))
+    adjust_device(device, move |sim, device| sim.set_foreign_bytes(device, bytes))
 }
 
 /// Calls so far, as a JSON object of names and numbers.
@@ -87,13 +87,13 @@ pub extern "C" fn acl_sim_tick(ticks: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_fail(function: *const c_char, k: u64, code: c_int, always: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with_text(function, |sim, name| accepted(sim.fail(name, k, code, always != 0))) }
+    unsafe { with_text(function, move |sim, name| accepted(sim.fail(name, k, code, always != 0))) }
 }
 
 /// Drops all planned failures.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_clear_failures() -> c_int {
-    on_machine(|sim| {
+    adjust(|sim| {
         sim.clear_faults();
         0
     })
@@ -106,7 +106,7 @@ pub extern "C" fn acl_sim_clear_failures() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_set_cost(function: *const c_char, nanoseconds: u64) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with_text(function, |sim, name| accepted(sim.set_cost(name, nanoseconds))) }
+    unsafe { with_text(function, move |sim, name| accepted(sim.set_cost(name, nanoseconds))) }
 }
 
 /// Virtual nanoseconds that calls have cost so far.
@@ -123,7 +123,7 @@ pub extern "C" fn acl_sim_now() -> u64 {
 /// Limits the bytes of all reservations together.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_set_address_space(bytes: u64) -> c_int {
-    on_machine(|sim| {
+    adjust(move |sim| {
         sim.set_va_budget((bytes != u64::MAX).then_some(bytes));
         0
     })
@@ -186,7 +186,7 @@ pub extern "C" fn acl_sim_reset() -> c_int {
 /// Refuses what documents forbid although the driver lets it pass.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_strict(on: c_int) -> c_int {
-    on_machine(|sim| {
+    adjust(move |sim| {
         sim.set_strict(on != 0);
         0
     })
@@ -195,7 +195,7 @@ pub extern "C" fn acl_sim_strict(on: c_int) -> c_int {
 /// Switches the use checker.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_set_checker(on: c_int) -> c_int {
-    on_machine(|sim| {
+    adjust(move |sim| {
         sim.executor().set_checker(on != 0);
         0
     })
@@ -285,11 +285,11 @@ pub unsafe extern "C" fn acl_sim_set_surface(version: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn acl_sim_report(target: *const c_char) -> c_int {
     if target.is_null() {
-        return shape(|settings| settings.report.clear());
+        return keep(|settings| settings.report.clear());
     }
     // SAFETY: the caller's promise.
     match unsafe { read(target) } {
-        Some(target) => shape(|settings| target.clone_into(&mut settings.report)),
+        Some(target) => keep(|settings| target.clone_into(&mut settings.report)),
         None => codes::INVALID_PARAM,
     }
 }
@@ -310,10 +310,14 @@ fn on_machine(body: impl FnOnce(&Sim) -> c_int) -> c_int {
     guarded(|| machine::with(body).unwrap_or(BUSY))
 }
 
-fn on_device(device: c_int, body: impl FnOnce(&Sim, u32)) -> c_int {
-    on_machine(|sim| match u32::try_from(device) {
-        Ok(device) if device < machine::settings(|settings| settings.devices) => {
-            body(sim, device);
+fn adjust(change: impl Fn(&Sim) -> c_int + Send + 'static) -> c_int {
+    guarded(|| machine::adjust(change).unwrap_or(BUSY))
+}
+
+fn adjust_device(device: c_int, change: impl Fn(&Sim, u32) + Send + 'static) -> c_int {
+    adjust(move |sim| match u32::try_from(device) {
+        Ok(device) if device < machine::devices() => {
+            change(sim, device);
             0
         }
         _ => codes::RT_INVALID_DEVICEID,
@@ -321,6 +325,14 @@ fn on_device(device: c_int, body: impl FnOnce(&Sim, u32)) -> c_int {
 }
 
 fn shape(change: impl FnOnce(&mut settings::Settings)) -> c_int {
+    guarded(|| {
+        machine::describe(change);
+        0
+    })
+}
+
+/// Changes a setting that has nothing to do with the machine.
+fn keep(change: impl FnOnce(&mut settings::Settings)) -> c_int {
     guarded(|| {
         machine::settings(change);
         0
@@ -343,10 +355,13 @@ unsafe fn read<'a>(text: *const c_char) -> Option<&'a str> {
 
 /// # Safety
 /// `name` is null or a text that ends with a zero.
-unsafe fn with_text(name: *const c_char, body: impl FnOnce(&Sim, &str) -> c_int) -> c_int {
+unsafe fn with_text(name: *const c_char, change: impl Fn(&Sim, &str) -> c_int + Send + 'static) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { read(name) } {
-        Some(name) => on_machine(|sim| body(sim, name)),
+        Some(name) => {
+            let name = name.to_owned();
+            adjust(move |sim| change(sim, &name))
+        }
         None => codes::INVALID_PARAM,
     }
 }

@@ -6,6 +6,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::report;
+
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What calls in a child answer: `ACL_ERROR_RT_DEV_SETUP_ERROR`.
@@ -30,7 +32,7 @@ pub(crate) fn watch() {
         // SAFETY: the handler only stores a flag, and the library is never unmapped.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         if refused != 0 {
-            eprintln!("ascend-sim: forked children will not be recognised (code {refused})");
+            report::say(&format!("forked children will not be recognised (code {refused})"));
         }
     });
 }

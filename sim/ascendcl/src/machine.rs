@@ -4,8 +4,12 @@
 //! while it runs, so that a reset never takes it away under a call. A reset that finds calls running
 //! tries again for a while and then gives up; meanwhile calls from inside calls (callbacks) get
 //! through.
+//!
+//! Controls come in any order before the first call: as long as a machine is fresh (no call was made on
+//! it), one that describes the machine builds it anew and makes the other controls' changes again.
 
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ascend_sim::Sim;
@@ -29,6 +33,13 @@ enum Machine {
 
 static MACHINE: RwLock<Machine> = RwLock::new(Machine::Unbuilt);
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
+/// Devices of the machine that is there.
+static DEVICES: AtomicU32 = AtomicU32::new(0);
+/// What controls have changed on a machine that is still fresh.
+static CHANGES: Mutex<Vec<Change>> = Mutex::new(Vec::new());
+
+/// What a control does to a machine; the code.
+type Change = Box<dyn Fn(&Sim) -> i32 + Send>;
 
 /// Runs something on the machine, which is built if there is none. Err says why there is none.
 pub(crate) fn with<T>(body: impl FnOnce(&Sim) -> T) -> Result<T, &'static str> {
@@ -59,16 +70,52 @@ pub(crate) fn settings<T>(change: impl FnOnce(&mut Settings) -> T) -> T {
     let mut settings = SETTINGS.lock();
     change(settings.get_or_insert_with(|| {
         let (settings, complaints) = Settings::read(|name| std::env::var(name).ok());
-        for complaint in complaints {
-            eprintln!("ascend-sim: {complaint}");
-        }
+        complaints.iter().for_each(|complaint| report::say(complaint));
         settings
     }))
 }
 
-/// Takes the machine apart and builds a new one from the settings; false if calls would not end. A
-/// queued callback that never returns keeps this waiting.
+/// How many devices the machine has that was built last.
+pub(crate) fn devices() -> u32 {
+    DEVICES.load(Relaxed)
+}
+
+/// Changes the machine that is there: the code of the change.
+pub(crate) fn adjust(change: impl Fn(&Sim) -> i32 + Send + 'static) -> Result<i32, &'static str> {
+    with(|sim| {
+        let code = change(sim);
+        if code == 0 && is_fresh(sim) {
+            CHANGES.lock().push(Box::new(change));
+        }
+        code
+    })
+}
+
+/// Changes what machines are built from: also the one that is there, if it is fresh.
+pub(crate) fn describe(change: impl FnOnce(&mut Settings)) {
+    settings(change);
+    if with_existing(is_fresh) == Some(true) {
+        // If another thread is calling, the machine is fresh no more.
+        let _busy = replace();
+    }
+}
+
+/// Whether no call was made on the machine yet.
+fn is_fresh(sim: &Sim) -> bool {
+    sim.counters().is_empty()
+}
+
+/// Takes the machine apart, so that the next call builds a new one from the settings; false if calls
+/// would not end. A queued callback that never returns keeps this waiting.
 pub(crate) fn reset() -> bool {
+    let replaced = replace();
+    if replaced {
+        CHANGES.lock().clear();
+    }
+    replaced
+}
+
+fn replace() -> bool {
     let old = {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -85,7 +132,6 @@ pub(crate) fn reset() -> bool {
     // Its workers end here. Without the lock, because a callback of theirs may call in.
     drop(old);
     *MACHINE.write() = Machine::Unbuilt;
-    build();
     true
 }
 
@@ -101,8 +147,11 @@ fn build() {
     if matches!(*machine, Machine::Unbuilt) {
         settings.surface.play_unless_chosen();
         let sim = Sim::new(settings.config());
-        for complaint in prepare(&sim, &settings) {
-            eprintln!("ascend-sim: {complaint}");
+        DEVICES.store(settings.devices, Relaxed);
+        prepare(&sim, &settings).iter().for_each(|complaint| report::say(complaint));
+        for change in CHANGES.lock().iter() {
+            // It was good on a machine like this; a device may be gone from the new one.
+            let _code = change(&sim);
         }
         *machine = Machine::Ready(sim);
     }

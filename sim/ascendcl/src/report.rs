@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use ascend_sim::Sim;
-
 use crate::{fork, machine};
 
 /// Makes the report be written when the process ends, if the settings say so by then.
@@ -28,25 +26,26 @@ extern "C" fn at_end() {
         if target.is_empty() {
             return;
         }
-        if let Some(text) = machine::with_existing(text) {
-            write(&target, &text);
-        }
+        let text = machine::with_existing(|sim| text(&sim.findings(), &sim.leaks()));
+        write(&target, &text.unwrap_or_else(|| self::text(&[], &[])));
     });
 }
 
-/// The report of a machine, for people.
-pub(crate) fn text(sim: &Sim) -> String {
-    let findings = sim.findings();
-    let mut text = format!("ascend-sim: {} finding(s)\n", findings.len());
-    for finding in &findings {
-        text.push_str(&format!("ascend-sim: finding: {finding}\n"));
-    }
-    let leaks = sim.leaks();
-    text.push_str(&format!("ascend-sim: {} leak(s)\n", leaks.len()));
-    for leak in &leaks {
-        text.push_str(&format!("ascend-sim: leak: {leak}\n"));
+/// The report for people.
+fn text(findings: &[String], leaks: &[String]) -> String {
+    let mut text = String::new();
+    for (what, entries) in [("finding", findings), ("leak", leaks)] {
+        text.push_str(&format!("ascend-sim: {} {what}(s)\n", entries.len()));
+        for entry in entries {
+            text.push_str(&format!("ascend-sim: {what}: {entry}\n"));
+        }
     }
     text
+}
+
+/// Writes a line of the simulator's own to standard error, if that is open.
+pub(crate) fn say(text: &str) {
+    let _closed = writeln!(std::io::stderr(), "ascend-sim: {text}");
 }
 
 fn write(target: &str, text: &str) {
@@ -55,6 +54,6 @@ fn write(target: &str, text: &str) {
         file => std::fs::write(file, text),
     };
     if let Err(error) = written {
-        eprintln!("ascend-sim: the report could not be written to {target}: {error}");
+        say(&format!("the report could not be written to {target}: {error}"));
     }
 }

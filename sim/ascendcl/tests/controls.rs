@@ -78,7 +78,6 @@ fn a_lag_keeps_events_unfinished_until_ticks_pass() {
     // SAFETY: numbers, and live variables.
     unsafe {
         acl.call("acl_sim_set_event_lag", &[10]);
-        acl.call("acl_sim_reset", &[]);
         acl.call("aclrtSetDevice", &[0]);
         let event = acl.make("aclrtCreateEventExWithFlag", &[1]).expect("an event");
         acl.call("aclrtRecordEvent", &[event, 0]);
@@ -126,6 +125,43 @@ fn a_reset_forgets_the_old_machine_and_keeps_what_describes_the_next() {
         assert_eq!(acl.try_call("acl_sim_set_soc", &[0]), 100_000);
         assert_eq!(acl.try_call("acl_sim_set_exec", &[text(c"fast")]), 100_000);
         assert_eq!(acl.try_call("acl_sim_set_surface", &[text(c"7.0")]), 100_000);
+    }
+}
+
+#[test]
+fn before_the_first_call_controls_come_in_any_order() {
+    let (acl, _turn) = machine();
+    // SAFETY: texts that end with a zero, numbers, and live variables.
+    unsafe {
+        acl.call("acl_sim_set_capacity", &[1, 32 << 20]);
+        acl.call("acl_sim_fail", &[text(c"aclrtSetDevice"), 2, 107_001, 0]);
+        acl.call("acl_sim_set_devices", &[3]);
+        acl.call("acl_sim_set_capacity", &[2, 16 << 20]);
+        acl.set("acl_sim_set_soc", "Ascend950PR_9599");
+        let mut count = 0u64;
+        acl.call("aclrtGetDeviceCount", &[at(&mut count)]);
+        assert_eq!(count, 3);
+        acl.call("aclrtSetDevice", &[1]);
+        assert_eq!(acl.try_call("aclrtSetDevice", &[2]), 107_001);
+        let (mut free, mut total) = (0u64, 0u64);
+        for (device, capacity) in [(0, 64 << 30), (1, 32 << 20), (2, 16 << 20)] {
+            acl.call("aclrtSetDevice", &[device]);
+            acl.call("aclrtGetMemInfo", &[1, at(&mut free), at(&mut total)]);
+            assert_eq!(total, capacity);
+        }
+        // Now there were calls: the machine stays as it is, and the rest is for the next.
+        acl.call("acl_sim_set_devices", &[2]);
+        acl.set("acl_sim_set_soc", "Ascend910B3");
+        acl.call("aclrtGetDeviceCount", &[at(&mut count)]);
+        assert_eq!(count, 3);
+        acl.call("acl_sim_set_capacity", &[2, 8 << 20]);
+        acl.call("acl_sim_reset", &[]);
+        acl.call("aclrtGetDeviceCount", &[at(&mut count)]);
+        assert_eq!(count, 2);
+        assert_eq!(acl.try_call("acl_sim_set_capacity", &[2, 8 << 20]), 107_001);
+        acl.call("aclrtSetDevice", &[1]);
+        acl.call("aclrtGetMemInfo", &[1, at(&mut free), at(&mut total)]);
+        assert_eq!(total, 64 << 30, "what was changed on the old machine is gone with it");
     }
 }
 
@@ -210,42 +246,44 @@ fn address_space_ends_and_held_ranges_are_busy() {
 
 #[test]
 fn a_reset_under_calls_of_other_threads_is_safe() {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
     let (acl, _turn) = machine();
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut made = 0u32;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    // SAFETY: numbers and live variables; a block of an old machine is refused.
-                    unsafe {
-                        match acl.make("aclrtMalloc", &[64, 0]) {
-                            Ok(block) => {
-                                made += 1;
-                                let code = acl.try_call("aclrtFree", &[block]);
-                                assert!([0, 107_000, 507_033].contains(&code), "{code}");
-                            }
-                            // No device is set on the new machine; or there is none at this moment.
-                            Err(code) => {
-                                assert!([107_002, 507_033].contains(&code), "{code}");
-                                let code = acl.try_call("aclrtSetDevice", &[1]);
-                                assert!([0, 507_033].contains(&code), "{code}");
-                            }
-                        }
-                    }
-                }
-                assert!(made > 0);
-            });
+    let (stop, made) = (AtomicBool::new(false), AtomicU32::new(0));
+    // SAFETY: numbers and live variables; a block of an old machine is refused.
+    let work = || unsafe {
+        match acl.make("aclrtMalloc", &[64, 0]) {
+            Ok(block) => {
+                made.fetch_add(1, SeqCst);
+                let code = acl.try_call("aclrtFree", &[block]);
+                assert!([0, 107_000, 507_033].contains(&code), "{code}");
+            }
+            // No device is set on the new machine; or there is none at this moment.
+            Err(code) => {
+                assert!([107_002, 507_033].contains(&code), "{code}");
+                let code = acl.try_call("aclrtSetDevice", &[1]);
+                assert!([0, 507_033].contains(&code), "{code}");
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        let call = || {
+            while !stop.load(SeqCst) {
+                work();
+            }
+        };
+        let threads = [(); 3].map(|()| scope.spawn(call));
         for _ in 0..20 {
+            let before = made.load(SeqCst);
             // SAFETY: the control has no arguments.
             let code = unsafe { acl.try_call("acl_sim_reset", &[]) };
             assert!([0, 507_899].contains(&code), "{code}");
+            // A thread that has ended has failed; the scope says so.
+            while made.load(SeqCst) == before && !threads.iter().any(|thread| thread.is_finished()) {
+                std::thread::yield_now();
+            }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, SeqCst);
     });
-    // SAFETY: as above.
-    unsafe { acl.call("acl_sim_reset", &[]) };
 }
 
 #[test]

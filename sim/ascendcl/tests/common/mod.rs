@@ -181,9 +181,9 @@ pub fn machine() -> (&'static Acl, MutexGuard<'static, ()>) {
     static ACL: LazyLock<Acl> = LazyLock::new(|| Acl::open(&library()));
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the control has no arguments.
-    unsafe { ACL.call("acl_sim_reset", &[]) };
     let _old = ACL.error();
+    // SAFETY: the control has no arguments. It comes last, so that no call was made on the new machine.
+    unsafe { ACL.call("acl_sim_reset", &[]) };
     (&ACL, turn)
 }
 
