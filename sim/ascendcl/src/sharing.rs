@@ -1,4 +1,4 @@
-//! Sharing memory between processes: chunks by handles, blocks of `aclrtMalloc` by keys.
+//! Sharing between processes: chunks and events by handles, blocks of `aclrtMalloc` by keys.
 
 use std::ffi::{c_char, c_void};
 
@@ -7,7 +7,7 @@ use ascend_sim::{Share, Sim};
 use crate::entry::{Entry, entry};
 use crate::surface::{CANN_8_2, CANN_8_5};
 use crate::text;
-use crate::types::{AclError, Handle, address, pointer};
+use crate::types::{AclError, Handle, IpcEventHandle, address, pointer};
 
 /// More processes than this are refused by the model, whoever they are.
 const MOST_PIDS: usize = 65_535;
@@ -221,6 +221,28 @@ pub unsafe extern "C" fn aclrtIpcMemImportPidInterServer(
         // SAFETY: the caller's promise.
         sim.ipc_set_pids_inter_server(&unsafe { entry.read_text(sim, key) }?)
     })
+}
+
+/// Names an event for other processes.
+///
+/// # Safety
+/// `handle` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtIpcGetEventHandle(event: Handle, handle: *mut IpcEventHandle) -> AclError {
+    let entry = entry("aclrtIpcGetEventHandle").since(CANN_8_5);
+    // SAFETY: the caller's promise.
+    unsafe { entry.gives(handle, |sim| sim.ipc_event_handle(address(event)).map(IpcEventHandle)) }
+}
+
+/// An event that stands for another process's.
+///
+/// # Safety
+/// `event` is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aclrtIpcOpenEventHandle(handle: IpcEventHandle, event: *mut Handle) -> AclError {
+    let entry = entry("aclrtIpcOpenEventHandle").since(CANN_8_5);
+    // SAFETY: the caller's promise.
+    unsafe { entry.gives(event, |sim| sim.ipc_open_event(&handle.0).map(pointer)) }
 }
 
 /// Bytes of a form of shareable handle; 0 for forms that do not exist.

@@ -53,6 +53,11 @@ pub struct PtrAttributes {
     rsv: [u32; 4],
 }
 
+/// `aclrtIpcEventHandle`, which calls take by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcEventHandle(pub(crate) [u8; 64]);
+
 /// `aclrtMemUsageInfo`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -122,6 +127,7 @@ const _: () = {
     assert!(size_of::<PhysicalMemProp>() == 32 && align_of::<PhysicalMemProp>() == 8);
     assert!(size_of::<MemAccessDesc>() == 24 && align_of::<MemAccessDesc>() == 4);
     assert!(size_of::<PtrAttributes>() == 28 && align_of::<PtrAttributes>() == 4);
+    assert!(size_of::<IpcEventHandle>() == 64 && align_of::<IpcEventHandle>() == 1);
     assert!(size_of::<MemUsageInfo>() == 112 && align_of::<MemUsageInfo>() == 8);
     assert!(size_of::<MallocAttributeC>() == 12 && align_of::<MallocAttributeC>() == 4);
     assert!(size_of::<MallocConfig>() == 16);

@@ -272,7 +272,7 @@ fn a_reset_under_calls_of_other_threads_is_safe() {
             }
         };
         let threads = [(); 3].map(|()| scope.spawn(call));
-        for _ in 0..20 {
+        for _ in 0..8 {
             let before = made.load(SeqCst);
             // SAFETY: the control has no arguments.
             let code = unsafe { acl.try_call("acl_sim_reset", &[]) };

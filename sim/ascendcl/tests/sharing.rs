@@ -1,4 +1,4 @@
-//! Memory that one process exports and another imports, both through the library.
+//! Memory and events that one process exports and another imports, both through the library.
 
 mod common;
 
@@ -39,11 +39,18 @@ block, key = c_void_p(), ctypes.create_string_buffer(65)
 good(library.aclrtMalloc(byref(block), c_size_t(SIZE - 32), 0))
 good(library.aclrtMemset(block, c_size_t(SIZE - 32), 5, c_size_t(SIZE - 32)))
 good(library.aclrtIpcMemGetExportKey(block, c_size_t(SIZE - 32), key, c_size_t(65), c_uint64(0)))
-importer = subprocess.Popen([sys.executable, '-c', sys.argv[2], sys.argv[1], str(shared.value), key.value.decode()],
+event, stream, named = c_void_p(), c_void_p(), ctypes.create_string_buffer(64)
+good(library.aclrtCreateEventExWithFlag(byref(event), c_uint32(0x40)))
+good(library.aclrtCreateStream(byref(stream)))
+good(library.aclrtIpcGetEventHandle(event, named))
+importer = subprocess.Popen([sys.executable, '-c', sys.argv[2], sys.argv[1], str(shared.value), key.value.decode(),
+                             named.raw.hex()],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 pid = c_int(int(importer.stdout.readline()))
 good(library.aclrtMemSetPidToShareableHandle(shared, byref(pid), c_size_t(1)))
 good(library.aclrtIpcMemSetImportPid(key, byref(pid), c_size_t(1)))
+good(library.aclrtRecordEvent(event, stream))
+good(library.aclrtSynchronizeStream(stream))
 importer.stdin.write('go\\n')
 importer.stdin.flush()
 assert importer.stdout.readline() == 'written\\n'
@@ -63,14 +70,21 @@ assert library.aclrtMemImportFromShareableHandle(shared, 0, byref(handle)) == 20
 assert library.aclrtIpcMemImportByKey(byref(block), sys.argv[3].encode(), c_uint64(0)) == 207006
 print(pid.value, flush=True)
 assert sys.stdin.readline() == 'go\\n'
+class Named(ctypes.Structure):
+    _fields_ = [('bytes', ctypes.c_char * 64)]
+event, status = c_void_p(), c_uint32(7)
+good(library.aclrtIpcOpenEventHandle(Named.from_buffer_copy(bytes.fromhex(sys.argv[4])), byref(event)))
+good(library.aclrtSynchronizeEvent(event))
+good(library.aclrtQueryEventStatus(event, byref(status)))
+assert status.value == 1, status
 good(library.aclrtMemImportFromShareableHandle(shared, 0, byref(handle)))
 start = room(handle)
 assert look(start) == b'\\x07' * 8, look(start)
 good(library.aclrtMemset(start, c_size_t(SIZE), 9, c_size_t(SIZE)))
 good(library.aclrtIpcMemImportByKey(byref(block), sys.argv[3].encode(), c_uint64(0)))
-bytes = ctypes.create_string_buffer(8)
-good(library.aclrtMemcpy(bytes, c_size_t(8), block, c_size_t(8), 2))
-assert bytes.raw == b'\\x05' * 8, bytes.raw
+look_at = ctypes.create_string_buffer(8)
+good(library.aclrtMemcpy(look_at, c_size_t(8), block, c_size_t(8), 2))
+assert look_at.raw == b'\\x05' * 8, look_at.raw
 print('written', flush=True)
 assert sys.stdin.readline() == 'end\\n'
 good(library.aclrtIpcMemClose(sys.argv[3].encode()))
@@ -89,7 +103,7 @@ fn share(backing: &str) -> String {
 }
 
 #[test]
-fn chunks_and_blocks_are_shared_by_processes_that_are_allowed_to() {
+fn chunks_blocks_and_events_are_shared_by_processes_that_are_allowed_to() {
     assert_eq!(share("tables"), "shared\n");
     assert_eq!(share("mapped"), "shared\n");
 }
