@@ -119,6 +119,40 @@ fn streams_that_wait_for_one_another_all_get_on() {
 }
 
 #[test]
+fn with_a_lag_threads_begin_when_time_has_passed_or_somebody_waits() {
+    let sim = Sim::new(SimConfig {
+        backing: BackingMode::MetadataOnly,
+        exec_mode: ExecMode::Threads,
+        lag: 10,
+        ..SimConfig::default()
+    });
+    sim.set_device(0).unwrap();
+    let (one, two) = (sim.create_stream().unwrap(), sim.create_stream().unwrap());
+    let (first, second) = (sim.create_event_ex(1).unwrap(), sim.create_event_ex(1).unwrap());
+    sim.record_event(first, one).unwrap();
+    sim.tick(9);
+    assert_eq!((sim.query_event_status(first), sim.stream_query(one)), (Ok(false), Ok(false)));
+    sim.tick(1);
+    // The workers have it now; how long they take is their business.
+    while !sim.query_event_status(first).unwrap() {
+        thread::yield_now();
+    }
+    // A wait for one stream carries on to what it depends on, and to nothing else.
+    let three = sim.create_stream().unwrap();
+    sim.record_event(first, one).unwrap();
+    sim.stream_wait_event(two, first).unwrap();
+    sim.record_event(second, two).unwrap();
+    sim.submit(three, Task::new("kernel")).unwrap();
+    sim.synchronize_stream(two).unwrap();
+    assert_eq!((sim.query_event_status(first), sim.query_event_status(second)), (Ok(true), Ok(true)));
+    assert_eq!(sim.stream_query(three), Ok(false));
+    sim.submit(three, Task::new("kernel")).unwrap();
+    sim.executor().set_lag(0);
+    sim.synchronize_device().unwrap();
+    assert_eq!(sim.stream_query(three), Ok(true));
+}
+
+#[test]
 fn destroying_waits_and_forcing_drops() {
     let sim = machine();
     let ran = Arc::new(AtomicU32::new(0));

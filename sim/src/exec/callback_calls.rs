@@ -138,7 +138,7 @@ impl State {
     fn end_blocking_callback(&mut self, place: Place) {
         let stream = self.stream_mut(place.slot);
         // A forced destruction may have let the stream go on before.
-        if stream.done + 1 == place.number && matches!(stream.queue.front(), Some(Op::Callback { .. })) {
+        if stream.done + 1 == place.number && matches!(stream.queue.front(), Some((_, Op::Callback { .. }))) {
             stream.queue.pop_front();
             stream.done = place.number;
         }

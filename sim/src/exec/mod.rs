@@ -90,8 +90,9 @@ pub struct ExecConfig {
     pub mode: ExecMode,
     /// Whether the use checker looks at tasks and host operations.
     pub checker: bool,
-    /// Deterministic mode: an operation is done this many ticks after it was queued; at once with
-    /// zero, never by time alone with [`LAG_NEVER`].
+    /// An operation is done (deterministic mode) or begins (threads mode) this many ticks after it was
+    /// queued, or when somebody waits for it; at once with zero, never by time alone with
+    /// [`LAG_NEVER`].
     pub lag: u64,
     /// Events of a device that may hold a hardware event, which they do from their first record on.
     pub max_events: u32,
@@ -120,7 +121,7 @@ pub enum ExecMode {
         /// Chooses among streams in [`Executor::run_some`].
         seed: u64,
     },
-    /// By threads, some time after it was queued. Ticks and lag mean nothing.
+    /// By threads, some time after it was queued and the lag has passed in ticks.
     Threads,
 }
 
@@ -312,13 +313,13 @@ impl Executor {
         Ok(state.stream(slot).last)
     }
 
-    // ---- time and running (deterministic mode; no effect in threads mode) ----
+    // ---- time and running ----
 
     /// Moves virtual time on by `n` ticks and runs what has become due.
     pub fn tick(&self, n: u64) {
         let mut state = self.shared.lock();
         state.now = state.now.saturating_add(n);
-        self.shared.run_due(&mut state);
+        self.time_passed(&mut state);
     }
 
     /// Virtual time in ticks.
@@ -332,7 +333,14 @@ impl Executor {
     pub fn set_lag(&self, lag: u64) {
         let mut state = self.shared.lock();
         state.config.lag = lag;
-        self.shared.run_due(&mut state);
+        self.time_passed(&mut state);
+    }
+
+    fn time_passed(&self, state: &mut Guard<'_>) {
+        match state.config.mode {
+            ExecMode::Threads => self.shared.go_on_all(state),
+            ExecMode::Deterministic { .. } => self.shared.run_due(state),
+        }
     }
 
     /// Runs up to `max` operations, each the head of a stream chosen by the seed. Returns how many
@@ -433,8 +441,7 @@ impl Executor {
             Op::Wait { on, .. } => state.is_done(*on),
         };
         let stream = state.stream(slot);
-        let timeless = threads || state.config.lag == 0;
-        if ready && timeless && stream.done + 1 == place.number && stream.runner.is_none() {
+        if ready && state.config.lag == 0 && stream.done + 1 == place.number && stream.runner.is_none() {
             state.stream_mut(slot).done = place.number;
             state.finish_op(place, &op);
         } else if threads {

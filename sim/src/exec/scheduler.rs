@@ -56,7 +56,7 @@ impl Shared {
     /// thread runs it. In deterministic mode a panic of its closure goes on to the caller.
     pub(super) fn run_head(&self, state: &mut Guard<'_>, slot: u32) {
         let stream = state.stream_mut(slot);
-        let Some(mut op) = stream.queue.pop_front() else { return };
+        let Some((tick, mut op)) = stream.queue.pop_front() else { return };
         let place = Place { slot, number: stream.done + 1 };
         let mut panic = None;
         match &mut op {
@@ -73,7 +73,7 @@ impl Shared {
                     state.reports.push(thread, work, block.then_some(place));
                 }
                 if block {
-                    state.stream_mut(slot).queue.push_front(op);
+                    state.stream_mut(slot).queue.push_front((tick, op));
                     self.done.notify_all();
                     return;
                 }
@@ -104,7 +104,7 @@ impl Shared {
     /// Queues an operation (deterministic mode) and runs what is due by now.
     pub(super) fn queue_deterministic(&self, state: &mut Guard<'_>, place: Place, op: Op) {
         let tick = state.now;
-        state.stream_mut(place.slot).queue.push_back(op);
+        state.stream_mut(place.slot).queue.push_back((tick, op));
         state.fifo.push_back((tick, place));
         if !state.stream(place.slot).listed {
             state.stream_mut(place.slot).listed = true;
@@ -149,7 +149,7 @@ impl Shared {
                 Head::Ready => self.run_head(state, place.slot),
                 Head::Running => self.done.wait(state),
                 Head::Behind(on) => stack.push(on),
-                Head::Callback | Head::Empty => return Err(codes::INTERNAL_ERROR),
+                Head::Callback | Head::Empty | Head::Early => return Err(codes::INTERNAL_ERROR),
             }
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Shared {
                     state.stream_mut(slot).listed = false;
                     state.busy.swap_remove(at);
                 }
-                Head::Running | Head::Behind(_) | Head::Callback => {
+                Head::Running | Head::Behind(_) | Head::Callback | Head::Early => {
                     at += 1;
                     blocked += 1;
                 }

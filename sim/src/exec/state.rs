@@ -18,7 +18,7 @@ use super::event::{Event, refuse_if};
 use super::stream::{Life, Op, Stream};
 use super::table::Table;
 use super::workers::Crew;
-use super::{ExecConfig, ExecMode};
+use super::{ExecConfig, ExecMode, LAG_NEVER};
 
 /// All of the executor's state.
 pub(super) struct State {
@@ -76,6 +76,8 @@ pub(super) enum Head {
     Behind(Place),
     /// It waits for a callback to return.
     Callback,
+    /// Threads mode: not enough ticks have passed since it was queued, and nobody waits for it.
+    Early,
 }
 
 struct Names<'a>(&'a [Stream]);
@@ -308,10 +310,21 @@ impl State {
         match stream.queue.front() {
             _ if stream.runner.is_some() => Head::Running,
             None => Head::Empty,
-            Some(Op::Wait { on, .. }) if !self.is_done(*on) => Head::Behind(*on),
-            Some(Op::Callback { work: None, .. }) => Head::Callback,
+            Some((tick, _)) if self.is_early(stream, *tick) => Head::Early,
+            Some((_, Op::Wait { on, .. })) if !self.is_done(*on) => Head::Behind(*on),
+            Some((_, Op::Callback { work: None, .. })) => Head::Callback,
             Some(_) => Head::Ready,
         }
+    }
+
+    /// Whether the head of a stream, queued at that tick, must wait for time to pass. In deterministic
+    /// mode the scheduler looks after that.
+    fn is_early(&self, stream: &Stream, tick: u64) -> bool {
+        let lag = self.config.lag;
+        lag != 0
+            && self.config.mode == ExecMode::Threads
+            && stream.done >= stream.forced
+            && (lag == LAG_NEVER || self.now < tick.saturating_add(lag))
     }
 
     /// Does what a queued operation other than a task does when its turn comes.

@@ -51,7 +51,11 @@ pub(super) struct Stream {
     pub(super) handle: u64,
     pub(super) default: bool,
     pub(super) life: Life,
-    pub(super) queue: VecDeque<Op>,
+    /// What is queued, with the tick at which it was.
+    pub(super) queue: VecDeque<(u64, Op)>,
+    /// Threads mode: up to this number operations need not wait for the lag, as somebody waits for
+    /// them.
+    pub(super) forced: u64,
     /// Number of the last operation queued.
     pub(super) last: u64,
     /// Number of the last operation done.
@@ -96,6 +100,7 @@ impl Stream {
             default,
             life: Life::Live,
             queue: VecDeque::new(),
+            forced: 0,
             last,
             done: last,
             clock: Arc::default(),
@@ -123,7 +128,7 @@ impl Stream {
     /// Makes tasks and callbacks that have not begun empty. Records and waits stay, so that what is
     /// ordered by them stays ordered.
     pub(super) fn drop_work(&mut self) {
-        for op in &mut self.queue {
+        for (_, op) in &mut self.queue {
             if matches!(op, Op::Task { .. } | Op::Callback { .. }) {
                 *op = Op::NOTHING;
             }

@@ -34,9 +34,9 @@ impl State {
     /// Whether a thread that waits for a stream may run its head.
     fn may_help(&self, slot: u32) -> bool {
         let own = match self.stream(slot).queue.front() {
-            Some(Op::Task { work, own }) => *own || work.is_none(),
-            Some(Op::Record { .. } | Op::Wait { .. }) => true,
-            Some(Op::Callback { .. }) | None => false,
+            Some((_, Op::Task { work, own })) => *own || work.is_none(),
+            Some((_, Op::Record { .. } | Op::Wait { .. })) => true,
+            Some((_, Op::Callback { .. })) | None => false,
         };
         own && self.head(slot) == Head::Ready
     }
@@ -45,8 +45,25 @@ impl State {
 impl Shared {
     /// Queues an operation (threads mode).
     pub(super) fn queue_threads(self: &Arc<Self>, state: &mut Guard<'_>, place: Place, op: Op) {
-        state.stream_mut(place.slot).queue.push_back(op);
+        let tick = state.now;
+        state.stream_mut(place.slot).queue.push_back((tick, op));
         self.list(state, place.slot);
+    }
+
+    /// Somebody waits for a place: what is before it need not wait for the lag.
+    fn force(self: &Arc<Self>, state: &mut Guard<'_>, place: Place) {
+        let stream = state.stream_mut(place.slot);
+        if stream.forced < place.number {
+            stream.forced = place.number;
+            self.list(state, place.slot);
+        }
+    }
+
+    /// Time has passed, or the lag is another: streams whose heads are due can go on.
+    pub(super) fn go_on_all(self: &Arc<Self>, state: &mut Guard<'_>) {
+        for slot in 0..state.streams.len() as u32 {
+            self.list(state, slot);
+        }
     }
 
     /// Puts a stream into the workers' list, if it has anything to run and no worker is at it.
@@ -112,8 +129,12 @@ impl Shared {
                 return;
             }
             match state.head(slot) {
-                Head::Empty | Head::Running | Head::Callback => return,
+                Head::Empty | Head::Running | Head::Callback | Head::Early => return,
                 Head::Behind(on) => {
+                    let stream = state.stream(slot);
+                    if stream.done < stream.forced {
+                        self.force(state, on);
+                    }
                     let entry = (on.number, slot);
                     let waiters = &mut state.stream_mut(on.slot).waiters;
                     if !waiters.contains(&entry) {
@@ -136,6 +157,9 @@ impl Shared {
         deadline: Option<Instant>,
     ) -> Result<bool, i32> {
         refuse_in_work()?;
+        if state.config.lag != 0 {
+            self.force(state, place);
+        }
         while !state.is_done(place) {
             match deadline {
                 // Sooner done than handed over and waited for. Functions of the program are left to
