@@ -21,7 +21,6 @@ use std::process::ExitCode;
 
 use ascend_alloc::acl::{Acl, LoadError, Search};
 use clap::Args;
-use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use serde::Serialize;
 
 pub use examine::{Examination, Refusal};
@@ -128,10 +127,8 @@ impl Doctor {
             LoadError::NotFound(attempts) => attempts.clone(),
             _ => Vec::new(),
         };
-        let places = attempts.into_iter().map(|attempt| {
-            let reason = loader_says(&attempt.place).unwrap_or(attempt.reason);
-            Place { place: attempt.place, reason }
-        });
+        let places =
+            attempts.into_iter().map(|attempt| Place { place: attempt.place, reason: attempt.reason });
         self.refused(&error.to_string(), places.collect())
     }
 
@@ -163,15 +160,4 @@ impl Doctor {
             }
         }
     }
-}
-
-/// What the dynamic loader has to say about a file or name; the reason of an attempt may be no more than that it failed.
-fn loader_says(place: &str) -> Option<String> {
-    // A place that is no library: a name the process might have had, or its symbols.
-    if place.contains(' ') {
-        return None;
-    }
-    // SAFETY: it could not be loaded before; if it can now, its initialisers are those of ACL, as for the allocator.
-    let error = unsafe { Library::open(Some(place), RTLD_LAZY | RTLD_LOCAL) }.err()?;
-    std::error::Error::source(&error).map(ToString::to_string)
 }

@@ -118,7 +118,7 @@ impl Acl {
             // SAFETY: the caller vouches for the file.
             return match unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) } {
                 Ok(library) => Self::of(library, &place),
-                Err(error) => Err(LoadError::Named(Attempt { place, reason: error.to_string() })),
+                Err(error) => Err(LoadError::Named(Attempt { place, reason: reason_of(&error) })),
             };
         }
         let mut tried = Vec::new();
@@ -223,7 +223,7 @@ impl Candidate {
             (Ok(library), _) => library,
             // The loader's text for this case is empty or about an older failure.
             (Err(_), Self::Loaded(_)) => return Err("is not loaded".to_owned()),
-            (Err(error), _) => return Err(error.to_string()),
+            (Err(error), _) => return Err(reason_of(&error)),
         };
         if REQUIRED.iter().all(|name| symbol(&library, name).is_null()) {
             if !matches!(self, Self::Process) {
@@ -323,6 +323,11 @@ impl fmt::Display for LoadError {
 }
 
 impl core::error::Error for LoadError {}
+
+/// What the dynamic loader said; the error's own text is only that loading failed.
+fn reason_of(error: &libloading::Error) -> String {
+    core::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
 
 #[cfg(test)]
 mod tests {
