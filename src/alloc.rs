@@ -9,6 +9,7 @@ mod chores;
 mod device;
 mod growable;
 mod pools;
+mod pressure;
 mod requests;
 mod reset;
 mod routes;
@@ -27,7 +28,7 @@ use crate::core::snapshot::Snapshot;
 use crate::driver::{DeviceId, Driver, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::AddressMap;
-use crate::hook::EventHook;
+use crate::hook::{CallbackId, EventHook, MemoryCallback};
 use crate::stats::Stats;
 
 use self::device::Device;
@@ -78,8 +79,27 @@ pub struct BlockInfo {
 /// stream is known to have passed the free. Freed memory stays with the allocator until
 /// [`trim`](Self::trim) or [`empty_cache`](Self::empty_cache), or until somebody needs it elsewhere.
 ///
-/// Any method may be called from any thread. No lock is held while the driver, the event hook or a
-/// destructor runs. The caller's current device and context are never changed.
+/// # When memory is short
+///
+/// A request takes the first of these that gives it memory, and looks at the free blocks again after each:
+///
+/// 1. free blocks of its stream, then, with the front cache flushed, quiescent ones of other streams;
+/// 2. epochs that are found to be over, of events under way and of events recorded now;
+/// 3. chunks without an address, new ones within the headroom, quiescent idle ones moved from elsewhere,
+///    new ones beyond the headroom (with room to spare, a wait of the stream on the device comes before
+///    these where it opens much);
+/// 4. idle memory that cannot be moved is given back (classic segments; for a classic request idle chunks);
+/// 5. framework callbacks are asked to free something ([`add_memory_callback`](Self::add_memory_callback));
+/// 6. its stream waits for others on the device;
+/// 7. the host waits for single events;
+/// 8. the host waits for the device, where an epoch can be ended in no other way;
+/// 9. driver calls of other threads that hold memory end.
+///
+/// Each step takes no more than the request lacks. The soft limit is a reason for steps up to 6, only the
+/// limit and the device itself for the others. [`Stats::ladder`](crate::Stats::ladder) counts the steps.
+///
+/// Any method may be called from any thread. No lock is held while the driver, the event hook, a callback
+/// or a destructor runs. The caller's current device and context are never changed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -356,6 +376,17 @@ impl DeviceAllocator {
         for state in self.devices.iter().filter_map(OnceLock::get) {
             state.follow_hook(&self.map, &self.config, active);
         }
+    }
+
+    /// Adds a function that frees memory when a request lacks some. Callbacks are called in the order they were
+    /// added, one by one, until the request can be served; see [`MemoryCallback`].
+    pub fn add_memory_callback(&self, callback: MemoryCallback) -> CallbackId {
+        self.hook.callbacks.add(callback)
+    }
+
+    /// Removes a callback; false when it was removed before. It may still be running in another thread.
+    pub fn remove_memory_callback(&self, id: CallbackId) -> bool {
+        self.hook.callbacks.remove(id)
     }
 
     /// The configuration in force.

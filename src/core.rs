@@ -55,7 +55,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use self::block::{BlockId, Blocks, List, NONE, State};
-use self::plan::Spare;
+use self::plan::{Spare, Transit};
 use self::pool::Pools;
 use self::segment::Segment;
 use self::stream::{StreamId, StreamState};
@@ -127,6 +127,10 @@ pub(crate) struct Core {
     pub(crate) elsewhere: u64,
     /// The most physical bytes this allocator may hold.
     pub(crate) limit: Option<u64>,
+    /// Beyond so many physical bytes it gives back and moves what it can before it grows.
+    pub(crate) soft: Option<u64>,
+    /// Plans being performed.
+    pub(crate) transit: Transit,
     /// How many events may be recorded: grows with frees, shrinks with events that are not prompt.
     pub(crate) tokens: i32,
     /// Frees since the last token was earned.
@@ -208,6 +212,8 @@ impl Core {
             classic: 0,
             elsewhere: 0,
             limit,
+            soft: None,
+            transit: Transit::default(),
             tokens: 16,
             earned: 0,
             paid: 0,
@@ -264,6 +270,15 @@ impl Core {
     /// All physical bytes of the device held: mapped, cached, classic.
     pub(crate) fn held(&self) -> u64 {
         self.physical + self.classic
+    }
+
+    /// The bytes beyond which idle memory is given back and moved before anything is grown: the soft limit
+    /// or, with growable segments, the garbage collection threshold.
+    pub(crate) fn soft_limit(&self) -> Option<u64> {
+        let whole = self.limit.unwrap_or(self.limits.total) as f64;
+        let threshold = self.config.garbage_collection_threshold.filter(|_| self.config.expandable_segments);
+        let collect = threshold.map(|threshold| (whole * threshold) as u64);
+        self.soft.into_iter().chain(collect).min()
     }
 
     /// The segment that contains an address.

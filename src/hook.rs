@@ -1,10 +1,12 @@
-//! The event hook: one function that is told what happens to memory.
+//! What a framework hooks in: a function that is told what happens to memory, and functions that free some.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::driver::{DeviceId, Stream};
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +50,27 @@ pub struct MemoryEvent {
 /// thread's caller; the allocator is consistent by then.
 pub type EventHook = Arc<dyn Fn(&MemoryEvent) + Send + Sync>;
 
-/// Where the hook is kept.
+/// A function that is asked to free memory of a device when a request lacks so many bytes of it. Answers
+/// whether it freed anything: blocks of the allocator, or memory that it had from the device itself.
+///
+/// It is called without any lock, by the thread whose request is short, before anything is waited for. It
+/// may call the allocator, also from other threads: while a thread is in a callback its own requests call
+/// none, and no callback is entered a second time before it has returned. A request of another thread
+/// that would fail meanwhile waits for the callback, half a second at most. A panic inside it is
+/// passed on to the thread's caller; the allocator is consistent by then.
+pub type MemoryCallback = Arc<dyn Fn(DeviceId, u64) -> bool + Send + Sync>;
+
+/// Names a callback that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallbackId(u64);
+
+/// Where the hook and the callbacks are kept.
 #[derive(Default)]
 pub(crate) struct HookSlot {
     set: AtomicBool,
     hook: Mutex<Option<EventHook>>,
+    /// Functions that free memory.
+    pub(crate) callbacks: Callbacks,
 }
 
 impl HookSlot {
@@ -80,5 +98,122 @@ impl HookSlot {
                 hook(event);
             }
         }
+    }
+}
+
+/// What came of asking for memory.
+pub(crate) enum Asked {
+    /// A callback was called, and says whether it freed anything.
+    Called {
+        /// Its number.
+        id: u64,
+        /// Its answer.
+        freed: bool,
+    },
+    /// There is none left to be called.
+    Nobody {
+        /// Whether another thread is in one.
+        left_out: bool,
+    },
+}
+
+/// The functions that free memory, in the order they were added.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    any: AtomicBool,
+    list: Mutex<List>,
+    /// Told when a callback returns.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct List {
+    /// The number given out last.
+    last: u64,
+    entries: Vec<(u64, MemoryCallback)>,
+    /// Those being called.
+    running: Vec<u64>,
+    /// How many calls are over.
+    ended: u64,
+}
+
+thread_local! {
+    /// Whether this thread is in a callback.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A callback being called; ends with it, also by a panic.
+struct Running<'a>(&'a Callbacks, u64);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+        let mut list = self.0.list.lock();
+        list.running.retain(|&id| id != self.1);
+        list.ended += 1;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Callbacks {
+    /// Adds one behind the others.
+    pub(crate) fn add(&self, callback: MemoryCallback) -> CallbackId {
+        let mut list = self.list.lock();
+        list.last += 1;
+        let id = list.last;
+        list.entries.push((id, callback));
+        self.any.store(true, Relaxed);
+        CallbackId(id)
+    }
+
+    /// Removes one; false if it is not there.
+    pub(crate) fn remove(&self, id: CallbackId) -> bool {
+        let mut list = self.list.lock();
+        let Some(at) = list.entries.iter().position(|&(known, _)| known == id.0) else { return false };
+        let removed = list.entries.remove(at);
+        self.any.store(!list.entries.is_empty(), Relaxed);
+        drop(list);
+        drop(removed);
+        true
+    }
+
+    /// Whether there is one that this thread could call.
+    pub(crate) fn is_any(&self) -> bool {
+        self.any.load(Relaxed) && !INSIDE.get()
+    }
+
+    /// Calls the next one behind number `after` that nobody is in.
+    pub(crate) fn call_next(&self, device: DeviceId, bytes: u64, after: u64) -> Asked {
+        if INSIDE.get() {
+            return Asked::Nobody { left_out: false };
+        }
+        let mut list = self.list.lock();
+        let next = list.entries.iter().find(|(id, _)| *id > after && !list.running.contains(id)).cloned();
+        let Some((id, callback)) = next else {
+            return Asked::Nobody { left_out: !list.running.is_empty() };
+        };
+        list.running.push(id);
+        drop(list);
+        INSIDE.set(true);
+        let running = Running(self, id);
+        let freed = callback(device, bytes);
+        drop(running);
+        Asked::Called { id, freed }
+    }
+
+    /// Waits until a callback that runs now in another thread returns, or none runs; false when none did in time.
+    pub(crate) fn wait_for_end(&self, patience: Duration) -> bool {
+        if INSIDE.get() {
+            return false;
+        }
+        let deadline = Instant::now() + patience;
+        let mut list = self.list.lock();
+        let before = list.ended;
+        while list.ended == before && !list.running.is_empty() {
+            if self.ended.wait_until(&mut list, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
     }
 }

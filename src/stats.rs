@@ -69,6 +69,63 @@ pub struct DriverCalls {
     pub wait_device: u64,
 }
 
+/// How often each step was taken for requests that found no free block of their stream at once; in the
+/// order in which they are tried (see [`DeviceAllocator`](crate::DeviceAllocator)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LadderSteps {
+    /// Requests that had to climb.
+    pub requests: u64,
+    /// The front cache gave its blocks back, and free blocks of other streams were looked at.
+    pub flushed: u64,
+    /// Events under way were asked whether they have completed.
+    pub queried: u64,
+    /// Open epochs of streams were closed by events.
+    pub closed: u64,
+    /// Address space was reserved.
+    pub reserved: u64,
+    /// Chunks were put behind a range: cached, new or moved ones.
+    pub mapped: u64,
+    /// A classic segment was asked for.
+    pub fetched: u64,
+    /// Idle memory was given back.
+    pub released: u64,
+    /// A framework callback was called.
+    pub asked: u64,
+    /// The request's stream was made to wait for others on the device.
+    pub joined: u64,
+    /// The host waited for one event.
+    pub waited: u64,
+    /// The host waited for the device.
+    pub synchronized: u64,
+    /// Driver calls of other threads were waited for, because they held memory.
+    pub awaited: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+impl LadderSteps {
+    /// Each count with its name.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, u64); 14] {
+        [
+            ("requests", self.requests),
+            ("flushed", self.flushed),
+            ("queried", self.queried),
+            ("closed", self.closed),
+            ("reserved", self.reserved),
+            ("mapped", self.mapped),
+            ("fetched", self.fetched),
+            ("released", self.released),
+            ("asked", self.asked),
+            ("joined", self.joined),
+            ("waited", self.waited),
+            ("synchronized", self.synchronized),
+            ("awaited", self.awaited),
+            ("failed", self.failed),
+        ]
+    }
+}
+
 /// Statistics of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
@@ -116,6 +173,8 @@ pub struct Stats {
     pub chunks_moved: u64,
     /// Driver calls.
     pub calls: DriverCalls,
+    /// Steps of the ladder.
+    pub ladder: LadderSteps,
 }
 
 impl DriverCalls {
@@ -187,6 +246,7 @@ impl Default for Stats {
             sleeping_bytes: 0,
             chunks_moved: 0,
             calls: DriverCalls::default(),
+            ladder: LadderSteps::default(),
         }
     }
 }

@@ -27,7 +27,12 @@ impl Device {
             core = caller.perform(core, step, &mut chore);
         }
         if chore.failure.is_none() {
-            let back = core.surplus(keep);
+            let excess = core.held().saturating_sub(keep);
+            let mut back = core.idle_memory(excess, true);
+            if keep == 0 {
+                // What came from elsewhere is not part of what is held of the device.
+                back.classic.extend(core.idle_elsewhere(None, u64::MAX).classic);
+            }
             if !back.is_empty() {
                 core = caller.perform(core, Step::GiveBack(back), &mut chore);
             }

@@ -14,7 +14,7 @@ use crate::front::shard::{Freed, Rested};
 use crate::front::{AddressMap, Entry, Front};
 use crate::hook::HookSlot;
 use crate::stats::{StatArray, Stats};
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
 
 use super::BlockInfo;
 use super::routes::Routes;
@@ -28,6 +28,8 @@ pub(super) struct Device {
     sizes: Sizes,
     /// Everything else.
     pub(super) core: Mutex<Core>,
+    /// Told when a plan that holds memory is over while somebody waits for it; goes with the core's lock.
+    pub(super) settled: Condvar,
     /// Blocks at rest.
     pub(super) front: Front,
     /// Page-locked host memory that copies may still touch, because waiting for them failed.
@@ -102,6 +104,7 @@ impl Device {
             sizes: Sizes { pad, most },
             limits,
             core: Mutex::new(core),
+            settled: Condvar::new(),
             front,
             limbo: Mutex::default(),
             routes: Routes::default(),
@@ -330,6 +333,7 @@ impl Device {
             sleeping_bytes: core.sleeping_bytes() as u64,
             chunks_moved: tally.moved,
             calls: tally.calls,
+            ladder: tally.ladder,
         }
     }
 

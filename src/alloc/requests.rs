@@ -1,6 +1,7 @@
 //! The slow ways: a request through the ladder, and a free by the core.
 
 use super::device::Caller;
+use super::pressure::UnderWay;
 use crate::core::block::BlockId;
 use crate::core::plan::{self, Outcome, Request, Rung, Step};
 use crate::core::pool::DEFAULT;
@@ -72,9 +73,15 @@ impl Caller<'_> {
         mut core: Guard<'a>,
         request: &mut Request,
     ) -> Result<(Guard<'a>, BlockId)> {
+        request.asks = self.hook.callbacks.is_any();
+        core.tally.ladder.requests += 1;
         loop {
-            match core.advance(request) {
+            let step = core.advance(request);
+            core.tally.ladder.count(&step);
+            match step {
                 Step::Ready(id) => return Ok((core, id)),
+                Step::Ask(bytes) => core = self.ask(core, request, bytes),
+                Step::Await => core = self.await_others(core, request),
                 Step::Flush => {
                     self.device.note_flow(&mut core, request.requested);
                     self.device.drain(&mut core, self.map);
@@ -89,8 +96,10 @@ impl Caller<'_> {
     }
 
     /// Performs a step without the lock and commits its outcome under it.
-    pub(super) fn perform<'a>(&'a self, core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
+    pub(super) fn perform<'a>(&'a self, mut core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
         let step = self.follow_epochs(&core, step);
+        let plan = step.carries_memory().then(|| core.transit.begin());
+        let mut under_way = UnderWay { device: self.device, plan };
         let generation = core.generation;
         drop(core);
         let mut calls = DriverCalls::default();
@@ -109,6 +118,7 @@ impl Caller<'_> {
         } else {
             request.fail_by_reset();
         }
+        under_way.end(&mut core);
         core
     }
 
@@ -411,6 +421,13 @@ impl Request {
             closed: false,
             joined: false,
             ended: false,
+            lack: 0,
+            soft: false,
+            asks: false,
+            asked: 0,
+            left_out: false,
+            until: None,
+            awaited: false,
             asked_again: false,
             refusal: None,
             device_full: false,

@@ -45,8 +45,8 @@ impl Core {
                 self.commit_classic(request, class, bytes, result, cover);
             }
             Outcome::GivenBack(what, unmapped, handles, kept, failure) => {
-                if !(what.runs.is_empty() && what.classic.is_empty()) {
-                    request.device_full = false;
+                if !(what.runs.is_empty() && what.classic.is_empty() && what.freed_handles == 0) {
+                    request.device_full &= request.ended;
                 }
                 self.commit_given_back(what, &unmapped, handles, &kept);
                 match failure {
@@ -226,7 +226,7 @@ impl Core {
         request: &mut Request,
         class: Class,
         bytes: u64,
-        result: Result<Option<u64>, DriverError>,
+        result: Result<Option<u64>, (DriverError, Option<u64>)>,
         cover: Cover<'_>,
     ) {
         let sourced = self.is_sourced(class);
@@ -234,13 +234,16 @@ impl Core {
             Ok(Some(base)) => base,
             Ok(None) => {
                 request.device_full = true;
+                request.lack = bytes;
                 self.note_retry(request);
                 return;
             }
-            Err(error) => {
+            Err((error, free)) => {
                 self.classic -= bytes;
                 if error.is_out_of_memory() && !request.device_full {
                     request.device_full = true;
+                    // A device that refuses although it says it has enough lacks all of it in effect.
+                    request.lack = bytes - free.filter(|&free| free < bytes).unwrap_or(0);
                     self.note_retry(request);
                 } else {
                     request.failure = Some(error.into());

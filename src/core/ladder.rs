@@ -5,12 +5,16 @@
 //! | `Search` | free blocks of the stream, then quiescent ones of other streams |
 //! | `Flushed` | the same, after the front cache gave its blocks back |
 //! | `Map` | finished epochs; then chunks: cached ones, new ones within the headroom, idle ones moved, new ones beyond it |
-//! | `Released` | idle classic segments and idle chunks are given back where that helps |
+//! | `Released` | idle classic segments, and for a classic request idle chunks, are given back |
+//! | `Asked` | framework callbacks are asked to free something, one after the other |
+//! | `Joined` | the request's stream waits for others on the device; from here on the soft limit does not count |
 //! | `Waited` | the host waits for the oldest epoch that holds memory back, one at a time |
 //! | `Synchronized` | the host waits for the device, where an epoch can be ended in no other way |
 //!
-//! After every step the free blocks are searched again. Steps from `Released` on are taken only when
-//! the device, or the limit, has no room.
+//! After every step the free blocks are searched again, and each step takes no more than the request
+//! lacks. Steps from `Released` on are taken only when the device, the limit, or the soft limit has no
+//! room; a wait of the host is never spent on the soft limit. Before a request fails, plans of other
+//! threads that hold memory are waited for, because what they leave may be what it lacks.
 
 use smallvec::SmallVec;
 
@@ -18,6 +22,30 @@ use super::Core;
 use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
 use super::stream::StreamId;
 use crate::error::Error;
+use crate::stats::LadderSteps;
+
+impl LadderSteps {
+    /// Counts a step taken for a request.
+    pub(crate) fn count(&mut self, step: &Step) {
+        let counter = match step {
+            Step::Ready(_) => return,
+            Step::Flush => &mut self.flushed,
+            Step::Query(_) => &mut self.queried,
+            Step::Record(_) => &mut self.closed,
+            Step::Reserve(..) => &mut self.reserved,
+            Step::Join(..) => &mut self.joined,
+            Step::Remap(_) => &mut self.mapped,
+            Step::Classic(..) => &mut self.fetched,
+            Step::GiveBack(_) => &mut self.released,
+            // Counted where one was there to be called, or something to be waited for.
+            Step::Ask(_) | Step::Await | Step::Pause => return,
+            Step::WaitEvent(..) => &mut self.waited,
+            Step::WaitDevice(_) => &mut self.synchronized,
+            Step::Fail(_) => &mut self.failed,
+        };
+        *counter += 1;
+    }
+}
 
 /// A few streams.
 type Ids = SmallVec<[StreamId; 32]>;
@@ -94,11 +122,20 @@ impl Core {
             if let Some(step) = step {
                 return step;
             }
-            if let Some(id) = self.borrow_block(request) {
+            if !request.soft
+                && let Some(id) = self.borrow_block(request)
+            {
                 self.hand_out(id, request.requested, request.stream);
                 return Step::Ready(id);
             }
-            if let Some(step) = self.pressure_step(request) {
+            if let Some(step) = self.relief_step(request) {
+                return step;
+            }
+            if request.rung < Rung::Joined {
+                request.rung = Rung::Joined;
+                continue;
+            }
+            if let Some(step) = self.wait_step(request) {
                 return step;
             }
             if core::mem::take(&mut request.device_full)
@@ -106,6 +143,9 @@ impl Core {
             {
                 // Others may have given memory back since the device was full.
                 continue;
+            }
+            if !request.awaited {
+                return Step::Await;
             }
             let error = match request.refusal.take() {
                 Some(refusal) => refusal.into(),
@@ -327,16 +367,15 @@ impl Core {
         let need = remap.missing.len() as u64;
         let cached = need.min(self.cached.len() as u64);
         let mut left = need - cached;
-        let hard = if request.device_full {
-            0
-        } else {
-            self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule)
-        };
+        let chunks =
+            |limit: Option<u64>| limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule);
+        let hard = if request.device_full { 0 } else { chunks(self.limit) };
+        let soft = if request.rung < Rung::Joined { hard.min(chunks(self.soft_limit())) } else { hard };
         let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
-        let mut grow = left.min(hard).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
+        let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
-        let pressed = hard < left;
+        let pressed = soft < left;
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
         left -= moves;
         if left > 0 && !request.closed && self.can_close() {
@@ -345,22 +384,25 @@ impl Core {
                 return Chunks::CloseFirst;
             }
         }
-        if left > 0 && !request.joined && (pressed || self.tokens > 0) {
+        // While memory is short, waits on the device have their own rung.
+        if left > 0 && !request.joined && if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 }
+        {
             let others = self.worth_joining(request, pressed);
             if !others.is_empty() {
                 return Chunks::JoinFirst(others);
             }
         }
-        if left > 0 {
+        if left > 0 && !pressed {
             let epochs = self.left_behind(left * granule);
             if !epochs.is_empty() {
                 return Chunks::WaitFirst(epochs);
             }
         }
-        let extra = left.min(hard - grow);
+        let extra = left.min(soft - grow);
         grow += extra;
         if left > extra {
-            self.note_retry(request);
+            request.lack = (left - extra) * granule;
+            request.soft = hard >= grow + left - extra;
             return Chunks::Missing;
         }
         if pressed {
@@ -417,25 +459,29 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if let Some(step) = self.new_classic(request) {
-            return Some(step);
-        }
-        self.note_retry(request);
-        None
+        self.new_classic(request)
     }
 
     /// A new classic segment, if the device and the limit have room.
-    pub(super) fn new_classic(&mut self, request: &Request) -> Option<Step> {
+    pub(super) fn new_classic(&mut self, request: &mut Request) -> Option<Step> {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
         let source = self.pools.get(class.pool()).rules.source.clone();
+        if source.is_none() {
+            let excess =
+                |limit: Option<u64>| limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit));
+            let (over, over_soft) = (excess(self.limit), excess(self.soft_limit()));
+            let careful = request.rung < Rung::Joined && self.capturing == 0;
+            request.soft = over == 0 && careful && over_soft > 0 && !request.device_full;
+            if over > 0 || request.soft {
+                request.lack = if over > 0 { over } else { over_soft };
+                return None;
+            }
+        }
         if request.device_full {
             return None;
         }
         if source.is_none() {
-            if self.limit.is_some_and(|limit| self.held() + bytes > limit) {
-                return None;
-            }
             self.classic += bytes;
         }
         Some(Step::Classic(class, bytes, request.handle, source))
@@ -458,24 +504,36 @@ impl Core {
         }
     }
 
-    /// What is left when neither free blocks nor new memory will do.
-    fn pressure_step(&mut self, request: &mut Request) -> Option<Step> {
+    /// What is left when neither free blocks nor new memory will do, and costs no wait.
+    fn relief_step(&mut self, request: &mut Request) -> Option<Step> {
         if !request.closed && self.can_close() {
             request.closed = true;
             request.polled = false;
             return self.close_all();
         }
-        let reservations = self.uses_reservations(request);
-        let back = match (request.refusal.is_some(), reservations) {
-            (true, _) => GiveBack::default(),
-            _ if self.is_sourced(request.class) => self.idle_of_source(request.class.pool()),
-            (false, true) => self.idle_classic(),
-            (false, false) => self.idle_memory(request.len),
-        };
-        if !back.is_empty() {
-            request.rung = request.rung.max(Rung::Released);
-            return Some(Step::GiveBack(back));
+        if request.refusal.is_none() {
+            let back = if self.is_sourced(request.class) {
+                self.idle_elsewhere(Some(request.class.pool()), request.lack)
+            } else {
+                self.idle_memory(request.lack, !self.uses_reservations(request))
+            };
+            if !back.is_empty() {
+                self.note_retry(request);
+                request.rung = request.rung.max(Rung::Released);
+                return Some(Step::GiveBack(back));
+            }
         }
+        if request.asks {
+            self.note_retry(request);
+            request.rung = request.rung.max(Rung::Asked);
+            return Some(Step::Ask(request.lack));
+        }
+        None
+    }
+
+    /// Waits of the host.
+    fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
+        self.note_retry(request);
         if let Some(step) = self.wait_for_oldest() {
             request.rung = request.rung.max(Rung::Waited);
             return Some(step);

@@ -40,6 +40,20 @@ pub(crate) struct Request {
     pub(crate) joined: bool,
     /// Whether what it created was given back before it fails.
     pub(crate) ended: bool,
+    /// Bytes of physical memory it could not get so far.
+    pub(crate) lack: u64,
+    /// Whether only a soft limit is in its way.
+    pub(crate) soft: bool,
+    /// Whether framework callbacks may be called for it.
+    pub(crate) asks: bool,
+    /// The last callback called, so that each is called once.
+    pub(crate) asked: u64,
+    /// Whether a callback was left out because another thread was in it.
+    pub(crate) left_out: bool,
+    /// Plans made up to this one are waited for before it fails; none before it came that far.
+    pub(crate) until: Option<u64>,
+    /// Whether all of them are over.
+    pub(crate) awaited: bool,
     /// The driver had no physical memory left.
     pub(crate) device_full: bool,
     /// The driver refused to take memory back: no more is offered, and this is the error if that is what
@@ -63,6 +77,18 @@ pub(crate) struct Request {
     pub(crate) ready: Option<BlockId>,
 }
 
+impl Request {
+    /// Others have changed something: the ladder is climbed again from where memory is put behind addresses.
+    pub(crate) fn climb_again(&mut self) {
+        self.rung = self.rung.min(Rung::Map);
+        self.polled = false;
+        self.closed = false;
+        self.joined = false;
+        self.device_full = false;
+        self.asked_again = false;
+    }
+}
+
 /// The rungs of the ladder before out of memory, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rung {
@@ -72,8 +98,12 @@ pub(crate) enum Rung {
     Flushed,
     /// Everything that is known to be done, and new memory.
     Map,
-    /// Idle classic segments were given back.
+    /// Idle memory was given back.
     Released,
+    /// Framework callbacks were called.
+    Asked,
+    /// The stream may wait for others on the device, although memory is short; the soft limit does not count any more.
+    Joined,
     /// Single epochs were waited for.
     Waited,
     /// The whole device was waited for.
@@ -155,6 +185,10 @@ pub(crate) enum Step {
     GiveBack(GiveBack),
     /// Let another thread finish moving chunks out of the way.
     Pause,
+    /// Ask a framework callback to free so many bytes (no driver call).
+    Ask(u64),
+    /// Let other threads finish the plans that hold memory (no driver call).
+    Await,
     /// Wait for one event.
     WaitEvent(StreamId, Event, u32),
     /// Wait for everything; the epochs that are over then.
@@ -191,6 +225,13 @@ pub(crate) struct GiveBack {
     pub(crate) reservations: Vec<(BlockId, u64)>,
 }
 
+impl Step {
+    /// Whether memory is on its way while the step is performed, so that others may find it afterwards.
+    pub(crate) fn carries_memory(&self) -> bool {
+        matches!(self, Self::Remap(_) | Self::Classic(..) | Self::GiveBack(_))
+    }
+}
+
 impl GiveBack {
     /// Sets the chunks without an address that are to be freed.
     pub(crate) fn set_handles(&mut self, handles: Vec<Spare>) {
@@ -204,6 +245,41 @@ impl GiveBack {
             && self.handles.is_empty()
             && self.classic.is_empty()
             && self.reservations.is_empty()
+    }
+}
+
+/// Plans that hold memory and are being performed, so that nobody fails for what is on its way.
+#[derive(Debug, Default)]
+pub(crate) struct Transit {
+    /// The number of the last plan made.
+    last: u64,
+    /// The plans under way, in the order they were made.
+    under_way: SmallVec<[u64; 8]>,
+    /// Threads that wait for one to end.
+    pub(crate) waiting: u32,
+}
+
+impl Transit {
+    /// A plan begins; its number.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.last += 1;
+        self.under_way.push(self.last);
+        self.last
+    }
+
+    /// The plan is over.
+    pub(crate) fn end(&mut self, plan: u64) {
+        self.under_way.retain(|&mut known| known != plan);
+    }
+
+    /// The number of the last plan made so far.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether a plan made up to that one is under way.
+    pub(crate) fn is_under_way(&self, until: u64) -> bool {
+        self.under_way.first().is_some_and(|&oldest| oldest <= until)
     }
 }
 
@@ -259,8 +335,9 @@ pub(crate) enum Outcome {
     Reserved(Class, Result<(u64, u64), DriverError>),
     /// For [`Step::Remap`].
     Remapped(Box<Remap>, Box<Remapped>),
-    /// For [`Step::Classic`]: address, unless a source has none, and bytes.
-    Classic(Class, u64, Result<Option<u64>, DriverError>),
+    /// For [`Step::Classic`]: the address, unless a source has none; or the error and, if memory was short, what
+    /// the device had free.
+    Classic(Class, u64, Result<Option<u64>, (DriverError, Option<u64>)>),
     /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
     GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
     /// For [`Step::Pause`].
@@ -303,8 +380,12 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
         }
         Step::Classic(class, bytes, _, None) => {
             calls.malloc += 1;
-            let answer = driver.malloc(device, bytes, PageKind::Huge);
-            Outcome::Classic(class, bytes, answer.map(Some))
+            let answer = driver.malloc(device, bytes, PageKind::Huge).map(Some).map_err(|error| {
+                // So that no more is given back than is missing.
+                let info = error.is_out_of_memory().then(|| driver.memory_info(device).ok()).flatten();
+                (error, info.map(|info| info.free))
+            });
+            Outcome::Classic(class, bytes, answer)
         }
         Step::Classic(class, bytes, stream, Some(source)) => {
             Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
@@ -322,7 +403,9 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             calls.wait_device += 1;
             Outcome::Synchronized(epochs, driver.synchronize_device(device))
         }
-        Step::Ready(_) | Step::Flush | Step::Fail(_) => unreachable!("needs no driver"),
+        Step::Ready(_) | Step::Flush | Step::Ask(_) | Step::Await | Step::Fail(_) => {
+            unreachable!("needs no driver")
+        }
     }
 }
 

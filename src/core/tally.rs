@@ -6,7 +6,7 @@
 //! is left below the peaks. Whoever has no room takes the device's lock, the true sum is formed, the
 //! peaks are raised if need be, and the room below them is dealt out anew.
 
-use crate::stats::{DriverCalls, Stat, StatArray};
+use crate::stats::{DriverCalls, LadderSteps, Stat, StatArray};
 
 /// Counts of blocks.
 pub(crate) const COUNT: usize = 0;
@@ -150,6 +150,8 @@ pub(crate) struct Tally {
     pub(crate) moved: u64,
     /// Driver calls.
     pub(crate) calls: DriverCalls,
+    /// Steps of the ladder.
+    pub(crate) ladder: LadderSteps,
 }
 
 impl Tally {
@@ -227,6 +229,7 @@ impl Tally {
         self.device_free = 0;
         self.moved = 0;
         self.calls = DriverCalls::default();
+        self.ladder = LadderSteps::default();
         for gauge in self.gauges() {
             gauge.reset_accumulated();
         }

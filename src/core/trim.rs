@@ -7,48 +7,37 @@ use super::pool::PoolIndex;
 use super::segment::Class;
 
 impl Core {
-    /// Classic segments from the driver that are wholly free and quiescent.
-    pub(crate) fn idle_classic(&mut self) -> GiveBack {
-        let mut ids = self.free_classic();
-        ids.retain(|&id| !self.is_sourced(self.class_of(id)));
-        self.take_classic(ids)
-    }
-
-    /// Segments from the source of a pool that are wholly free and quiescent.
-    pub(crate) fn idle_of_source(&mut self, pool: PoolIndex) -> GiveBack {
-        let mut ids = self.free_classic();
-        ids.retain(|&id| self.class_of(id).pool() == pool);
-        self.take_classic(ids)
-    }
-
-    /// Idle memory of both kinds for a classic request of `len` bytes that the device cannot serve.
-    pub(crate) fn idle_memory(&mut self, len: u64) -> GiveBack {
-        let mut back = self.idle_classic();
-        back.set_handles(core::mem::take(&mut self.cached));
-        let chunks = len.div_ceil(self.limits.granule) + 1;
-        back.runs = self.gather(chunks, |_| true);
-        back
-    }
-
-    /// Idle chunks and classic segments until at most `keep` bytes are held, quiescent ones only.
-    pub(crate) fn surplus(&mut self, keep: u64) -> GiveBack {
-        let granule = self.limits.granule;
-        let mut excess = self.held().saturating_sub(keep);
-        let mut back = GiveBack::default();
-        let cached = (excess.div_ceil(granule) as usize).min(self.cached.len());
-        back.set_handles(self.cached.split_off(self.cached.len() - cached));
-        excess = excess.saturating_sub(cached as u64 * granule);
-        back.runs = self.gather(excess.div_ceil(granule), |_| true);
-        let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
-        excess = excess.saturating_sub(moved as u64 * granule);
+    /// Idle segments from the source of a pool, or of all pools that have one, of at least `bytes` bytes or all.
+    pub(crate) fn idle_elsewhere(&mut self, pool: Option<PoolIndex>, bytes: u64) -> GiveBack {
+        let mut left = bytes;
         let mut ids = self.free_classic();
         ids.retain(|&id| {
-            // What came from elsewhere is not part of what is held of the device.
-            if self.is_sourced(self.class_of(id)) {
-                return keep == 0;
-            }
-            let wanted = excess > 0;
-            excess = excess.saturating_sub(self.blocks[id].len);
+            let class = self.class_of(id);
+            let wanted = left > 0 && self.is_sourced(class) && pool.is_none_or(|pool| class.pool() == pool);
+            left -= if wanted { left.min(self.blocks[id].len) } else { 0 };
+            wanted
+        });
+        self.take_classic(ids)
+    }
+
+    /// Quiescent idle memory of the device of at least `bytes` bytes, or all there is: longest idle first, with
+    /// `chunks` those of growable segments before classic segments.
+    pub(crate) fn idle_memory(&mut self, bytes: u64, chunks: bool) -> GiveBack {
+        let granule = self.limits.granule;
+        let mut left = bytes;
+        let mut back = GiveBack::default();
+        if chunks {
+            let cached = (left.div_ceil(granule) as usize).min(self.cached.len());
+            back.set_handles(self.cached.split_off(self.cached.len() - cached));
+            left = left.saturating_sub(cached as u64 * granule);
+            back.runs = self.gather(left.div_ceil(granule), |_| true);
+            let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
+            left = left.saturating_sub(moved as u64 * granule);
+        }
+        let mut ids = if left > 0 { self.free_classic() } else { Vec::new() };
+        ids.retain(|&id| {
+            let wanted = left > 0 && !self.is_sourced(self.class_of(id));
+            left -= if wanted { left.min(self.blocks[id].len) } else { 0 };
             wanted
         });
         back.classic = self.take_classic(ids).classic;
