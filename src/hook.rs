@@ -56,7 +56,7 @@ pub type EventHook = Arc<dyn Fn(&MemoryEvent) + Send + Sync>;
 /// It is called without any lock, by the thread whose request is short, before anything is waited for. It
 /// may call the allocator, also from other threads: while a thread is in a callback its own requests call
 /// none, and no callback is entered a second time before it has returned. A request of another thread
-/// that would fail meanwhile waits for the callback, half a second at most. A panic inside it is
+/// that would fail meanwhile waits for the callback, one second at most. A panic inside it is
 /// passed on to the thread's caller; the allocator is consistent by then.
 pub type MemoryCallback = Arc<dyn Fn(DeviceId, u64) -> bool + Send + Sync>;
 

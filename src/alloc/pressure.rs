@@ -10,7 +10,7 @@ use crate::hook::Asked;
 
 /// How long a request that would fail waits for a framework callback that runs in another thread. The
 /// callback may in turn be waiting for this thread, so it cannot be waited for to the end.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A plan that holds memory while the driver is called for it. Ends also when the driver panics, so that
 /// nobody waits for it for ever.

@@ -5,7 +5,7 @@
 //! driver, asked about an event, first lets the event's stream run unless a task holds it up.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::{
     DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, SimDriver, Stream,
@@ -27,22 +27,38 @@ impl Holds {
     }
 }
 
+/// A function that is told of a call that moves memory, by its ACL name, before it is made.
+pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
+
 /// See the module's documentation.
 pub struct GatedDriver {
     inner: SimDriver,
     /// Whether events behind nothing unfinished complete when asked about.
     prompt: bool,
     holds: Mutex<Holds>,
+    watcher: Mutex<Option<Watcher>>,
 }
 
 impl GatedDriver {
     pub fn new(inner: SimDriver) -> Self {
-        Self { inner, prompt: true, holds: Mutex::default() }
+        Self { inner, prompt: true, holds: Mutex::default(), watcher: Mutex::default() }
     }
 
     /// One that leaves it to the machine when work ends.
     pub fn passive(inner: SimDriver) -> Self {
         Self { prompt: false, ..Self::new(inner) }
+    }
+
+    /// Sets or removes the function that is told of calls that move memory. It may block: no lock is held.
+    pub fn watch(&self, watcher: Option<Watcher>) {
+        *self.watcher.lock().unwrap() = watcher;
+    }
+
+    fn tell(&self, call: &'static str) {
+        let watcher = self.watcher.lock().unwrap().clone();
+        if let Some(watcher) = watcher {
+            watcher(call);
+        }
     }
 
     /// A task was queued to the stream that ends only when told.
@@ -105,18 +121,22 @@ impl Driver for GatedDriver {
     }
 
     fn malloc_physical(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<PhysicalHandle> {
+        self.tell("aclrtMallocPhysical");
         self.inner.malloc_physical(device, bytes, pages)
     }
 
     fn free_physical(&self, device: DeviceId, handle: PhysicalHandle) -> DriverResult<()> {
+        self.tell("aclrtFreePhysical");
         self.inner.free_physical(device, handle)
     }
 
     fn map(&self, device: DeviceId, address: u64, bytes: u64, handle: PhysicalHandle) -> DriverResult<()> {
+        self.tell("aclrtMapMem");
         self.inner.map(device, address, bytes, handle)
     }
 
     fn unmap(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.tell("aclrtUnmapMem");
         self.inner.unmap(device, address)
     }
 
@@ -125,10 +145,12 @@ impl Driver for GatedDriver {
     }
 
     fn malloc(&self, device: DeviceId, bytes: u64, pages: PageKind) -> DriverResult<u64> {
+        self.tell("aclrtMallocAlign32");
         self.inner.malloc(device, bytes, pages)
     }
 
     fn free(&self, device: DeviceId, address: u64) -> DriverResult<()> {
+        self.tell("aclrtFree");
         self.inner.free(device, address)
     }
 
