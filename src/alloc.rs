@@ -8,6 +8,7 @@ mod captures;
 mod chores;
 mod device;
 mod growable;
+mod limits;
 mod pools;
 mod pressure;
 mod requests;
@@ -19,6 +20,7 @@ pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use growable::{GrowableBuffer, GrowableOptions};
+pub use limits::{Age, EmptyOptions};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
 pub use sleep::{SleepMode, Slept, Woken};
@@ -28,7 +30,7 @@ use crate::core::snapshot::Snapshot;
 use crate::driver::{DeviceId, Driver, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::AddressMap;
-use crate::hook::{CallbackId, EventHook, MemoryCallback};
+use crate::hook::EventHook;
 use crate::stats::Stats;
 
 use self::device::Device;
@@ -239,40 +241,6 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Gives idle memory of the device back until at most `keep_bytes` are held, or nothing more is
-    /// known to be idle. Waits for nothing. Memory in the middle of a segment goes too; its
-    /// neighbours keep their bytes. Returns the bytes given back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] for an unknown device, [`Error::Driver`] when the driver refuses; what it
-    /// took before that is given back.
-    pub fn trim(&self, device: DeviceId, keep_bytes: u64) -> Result<u64> {
-        match self.used(device)? {
-            Some(state) => {
-                let freed = state.trim(&self.caller(state), keep_bytes, false)?;
-                self.watch(state, 2);
-                Ok(freed)
-            }
-            None => Ok(0),
-        }
-    }
-
-    /// Gives all free memory of one device, or of all, back. Waits for the streams that used it.
-    ///
-    /// # Errors
-    ///
-    /// As [`trim`](Self::trim).
-    pub fn empty_cache(&self, device: Option<DeviceId>) -> Result<()> {
-        for id in self.chosen(device)? {
-            if let Some(state) = self.used(id)? {
-                state.trim(&self.caller(state), 0, true)?;
-                self.watch(state, 2);
-            }
-        }
-        Ok(())
-    }
-
     /// The statistics of a device; all zero while it has not been used.
     ///
     /// # Errors
@@ -317,25 +285,6 @@ impl DeviceAllocator {
         Ok(self.used(device)?.map(Device::snapshot).unwrap_or_default())
     }
 
-    /// Limits the physical memory this allocator may hold on the device to a fraction of its total;
-    /// 1 removes the limit. Memory already held is not given back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] unless 0 < `fraction` <= 1, or for an unknown device.
-    pub fn set_memory_fraction(&self, device: DeviceId, fraction: f64) -> Result<()> {
-        if !(fraction > 0.0 && fraction <= 1.0) {
-            return Err(Error::Argument {
-                name: "fraction",
-                value: fraction.to_string(),
-                expected: "more than 0 and at most 1",
-            });
-        }
-        let state = self.device(device)?;
-        state.core.lock().limit = crate::core::limit_of(fraction, state.limits.total);
-        Ok(())
-    }
-
     /// What is known of the live block that begins at `ptr`.
     ///
     /// # Errors
@@ -376,17 +325,6 @@ impl DeviceAllocator {
         for state in self.devices.iter().filter_map(OnceLock::get) {
             state.follow_hook(&self.map, &self.config, active);
         }
-    }
-
-    /// Adds a function that frees memory when a request lacks some. Callbacks are called in the order they were
-    /// added, one by one, until the request can be served; see [`MemoryCallback`].
-    pub fn add_memory_callback(&self, callback: MemoryCallback) -> CallbackId {
-        self.hook.callbacks.add(callback)
-    }
-
-    /// Removes a callback; false when it was removed before. It may still be running in another thread.
-    pub fn remove_memory_callback(&self, id: CallbackId) -> bool {
-        self.hook.callbacks.remove(id)
     }
 
     /// The configuration in force.

@@ -19,6 +19,7 @@
 //! | `plan` | steps and outcomes, and performing a step on a driver |
 //! | `ladder` | the order of steps until a request is served or refused |
 //! | `commit` | outcomes back into the heap |
+//! | `age` | which idle memory is how old |
 //! | `trim` | giving idle memory back |
 //! | `report` | the error when nothing could serve a request |
 //! | `capture` | what a request may do while a graph is being captured |
@@ -27,6 +28,7 @@
 //! | `reset` | forgetting a device that was reset |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
+pub(crate) mod age;
 pub(crate) mod bins;
 pub(crate) mod block;
 pub(crate) mod capture;
@@ -48,12 +50,11 @@ pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
 
-use std::collections::VecDeque;
-
 use hashbrown::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
 
+use self::age::Clock;
 use self::block::{BlockId, Blocks, List, NONE, State};
 use self::plan::{Spare, Transit};
 use self::pool::Pools;
@@ -101,6 +102,8 @@ pub(crate) struct Core {
     pub(crate) stream_ids: HashMap<Stream, StreamId>,
     /// Free blocks of reserved segments with a whole chunk inside, longest idle first.
     pub(crate) idle: List,
+    /// Free blocks that are all of a classic segment, longest idle first.
+    pub(crate) idle_segments: List,
     /// All pools, and the holes of their segments.
     pub(crate) pools: Pools,
     /// Growing segments that no buffer owns any more.
@@ -125,8 +128,12 @@ pub(crate) struct Core {
     pub(crate) classic: u64,
     /// Bytes of classic segments from the sources of pools.
     pub(crate) elsewhere: u64,
-    /// The most physical bytes this allocator may hold.
+    /// The most physical bytes this allocator may hold: the smaller of the two below.
     pub(crate) limit: Option<u64>,
+    /// The limit as a share of the device.
+    share_limit: Option<u64>,
+    /// The limit as bytes.
+    byte_limit: Option<u64>,
     /// Beyond so many physical bytes it gives back and moves what it can before it grows.
     pub(crate) soft: Option<u64>,
     /// Plans being performed.
@@ -161,10 +168,8 @@ pub(crate) struct Core {
     pub(crate) reservable: bool,
     /// Whether it is time to look for memory past its decay time.
     pub(crate) decay_due: bool,
-    /// How many blocks had become free at which time (nanoseconds), oldest first.
-    pub(crate) clock: VecDeque<(u64, u64)>,
-    /// Blocks that became free up to this number are past their decay time.
-    pub(crate) old: u64,
+    /// How many blocks had become free at which time.
+    pub(crate) clock: Clock,
     /// Dead streams whose numbers may be given to new ones.
     pub(crate) dead: Vec<StreamId>,
     /// Places in the front that no block refers to any more.
@@ -190,7 +195,8 @@ pub(crate) struct Core {
 impl Core {
     /// An empty core.
     pub(crate) fn new(limits: Limits, config: Config, access: bool) -> Self {
-        let limit = limit_of(config.per_process_memory_fraction, limits.total);
+        let share_limit = limit_of(config.per_process_memory_fraction, limits.total);
+        let (byte_limit, soft) = (config.memory_limit, config.soft_limit);
         let mut core = Self {
             limits,
             config,
@@ -199,6 +205,7 @@ impl Core {
             streams: Vec::new(),
             stream_ids: HashMap::new(),
             idle: List::default(),
+            idle_segments: List::default(),
             pools: Pools::new(),
             vacant: growing::Vacant::default(),
             recorded: HashMap::new(),
@@ -211,8 +218,10 @@ impl Core {
             physical: 0,
             classic: 0,
             elsewhere: 0,
-            limit,
-            soft: None,
+            limit: smaller(share_limit, byte_limit),
+            share_limit,
+            byte_limit,
+            soft,
             transit: Transit::default(),
             tokens: 16,
             earned: 0,
@@ -229,8 +238,7 @@ impl Core {
             access,
             reservable: true,
             decay_due: false,
-            clock: VecDeque::new(),
-            old: 0,
+            clock: Clock::default(),
             dead: Vec::new(),
             vacated: Vec::new(),
             watched: 0,
@@ -272,13 +280,25 @@ impl Core {
         self.physical + self.classic
     }
 
+    /// Sets the limit as a share of the device's memory.
+    pub(crate) fn set_share_limit(&mut self, fraction: f64) {
+        self.share_limit = limit_of(fraction, self.limits.total);
+        self.limit = smaller(self.share_limit, self.byte_limit);
+    }
+
+    /// Sets the limit as bytes.
+    pub(crate) fn set_byte_limit(&mut self, bytes: Option<u64>) {
+        self.byte_limit = bytes;
+        self.limit = smaller(self.share_limit, self.byte_limit);
+    }
+
     /// The bytes beyond which idle memory is given back and moved before anything is grown: the soft limit
     /// or, with growable segments, the garbage collection threshold.
     pub(crate) fn soft_limit(&self) -> Option<u64> {
         let whole = self.limit.unwrap_or(self.limits.total) as f64;
         let threshold = self.config.garbage_collection_threshold.filter(|_| self.config.expandable_segments);
         let collect = threshold.map(|threshold| (whole * threshold) as u64);
-        self.soft.into_iter().chain(collect).min()
+        smaller(self.soft, collect)
     }
 
     /// The segment that contains an address.
@@ -321,8 +341,13 @@ impl Core {
 }
 
 /// The limit in bytes that a memory fraction means.
-pub(crate) fn limit_of(fraction: f64, total: u64) -> Option<u64> {
+fn limit_of(fraction: f64, total: u64) -> Option<u64> {
     (fraction < 1.0).then_some((total as f64 * fraction) as u64)
+}
+
+/// The smaller of two limits, where one is set.
+fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
 }
 
 /// `len` rounded up to one of `divisions` equal steps between powers of two.

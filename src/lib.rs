@@ -35,9 +35,9 @@ mod sync;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use alloc::{
-    BlockInfo, Capture, CapturedGraph, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr, GrowableBuffer,
-    GrowableOptions, PoolCheckpoint, PoolId, PoolOptions, PoolRoute, PoolSource, PoolStats, Restored,
-    RouteFilter, SleepMode, Slept, Woken,
+    Age, BlockInfo, Capture, CapturedGraph, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr,
+    EmptyOptions, GrowableBuffer, GrowableOptions, PoolCheckpoint, PoolId, PoolOptions, PoolRoute,
+    PoolSource, PoolStats, Restored, RouteFilter, SleepMode, Slept, Woken,
 };
 pub use config::Config;
 pub use error::{Error, Result};

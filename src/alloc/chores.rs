@@ -1,18 +1,47 @@
 //! What is done for no request: trimming, emptying, shutting down.
 
 use super::device::{Caller, Device};
+use super::limits::{Age, EmptyOptions};
 use crate::core::plan::{Request, Step};
+use crate::core::trim::Choice;
 use crate::error::Result;
 
 impl Device {
-    /// Gives back idle memory until `keep` bytes are held; waits for streams if `wait`.
-    pub(super) fn trim(&self, caller: &Caller<'_>, keep: u64, wait: bool) -> Result<u64> {
+    /// Gives back idle memory until `keep` bytes are held, and waits for nothing. The bytes given back.
+    pub(super) fn trim(&self, caller: &Caller<'_>, keep: u64) -> Result<u64> {
+        self.give_back(caller, Choice::ALL, keep, false)
+    }
+
+    /// Gives back what the options say. The bytes given back.
+    pub(super) fn empty(&self, caller: &Caller<'_>, options: &EmptyOptions) -> Result<u64> {
+        let now = caller.driver.now();
+        let choice = {
+            let mut core = self.core.lock();
+            let pool = match options.pool {
+                Some(pool) => Some(super::pools::known(&core, pool)?),
+                None => None,
+            };
+            let frees = core.frees;
+            core.clock.note(frees, now);
+            let since = match options.min_age {
+                None => u64::MAX,
+                Some(Age::Frees(count)) => core.frees.saturating_sub(count),
+                Some(Age::Time(age)) => {
+                    let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+                    core.clock.frees_before(now, age)
+                }
+            };
+            Choice { pool, since, ..Choice::ALL }
+        };
+        self.give_back(caller, choice, 0, options.wait)
+    }
+
+    fn give_back(&self, caller: &Caller<'_>, choice: Choice, keep: u64, wait: bool) -> Result<u64> {
         let mut chore = Request::chore();
         let mut core = self.core.lock();
         if core.capturing > 0 {
             return Ok(0);
         }
-        let before = core.held();
         self.drain(&mut core, caller.map);
         if let Some(step) = core.close_all() {
             core = caller.perform(core, step, &mut chore);
@@ -28,29 +57,28 @@ impl Device {
         }
         if chore.failure.is_none() {
             let excess = core.held().saturating_sub(keep);
-            let mut back = core.idle_memory(excess, true);
+            let mut back = core.idle_memory(choice, excess, true);
             if keep == 0 {
                 // What came from elsewhere is not part of what is held of the device.
-                back.classic.extend(core.idle_elsewhere(None, u64::MAX).classic);
+                back.classic.extend(core.idle_elsewhere(choice, u64::MAX).classic);
             }
             if !back.is_empty() {
                 core = caller.perform(core, Step::GiveBack(back), &mut chore);
             }
-            let empty = core.empty_reservations();
+            let empty = core.empty_reservations(choice.pool);
             if !empty.is_empty() {
                 core = caller.perform(core, Step::GiveBack(empty), &mut chore);
             }
         }
-        let freed = before.saturating_sub(core.held());
         caller.tell(core);
-        chore.failure.take().map_or(Ok(freed), Err)
+        chore.failure.take().map_or(Ok(chore.returned), Err)
     }
 
     /// Gives back what is free and destroys the events. Errors have nobody to go to: what the driver
     /// refuses stays with it.
     pub(super) fn shut_down(&self, caller: &Caller<'_>) {
         // A refusal leaves memory with the driver, which the process is about to leave as well.
-        let _ = self.trim(caller, 0, true);
+        let _ = self.give_back(caller, Choice::ALL, 0, true);
         caller.drop_kept();
         let events = core::mem::take(&mut self.core.lock().events);
         for event in events {

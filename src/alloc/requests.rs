@@ -111,7 +111,10 @@ impl Caller<'_> {
             pages: limits.pages,
         };
         let outcome = plan::perform(caller, step, &mut calls);
+        let now = self.driver.now();
         let mut core = self.device.core.lock();
+        let frees = core.frees;
+        core.clock.note(frees, now);
         core.tally.count_calls(&calls);
         if core.generation == generation {
             self.commit(&mut core, request, outcome);
@@ -421,6 +424,7 @@ impl Request {
             closed: false,
             joined: false,
             ended: false,
+            returned: 0,
             lack: 0,
             soft: false,
             asks: false,

@@ -127,7 +127,7 @@ const PINNED_LATER: &str = "Stored for page-locked host memory, which this versi
                             effect until then, with a warning.";
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 27] = [
+pub(super) static KEYS: [Key; 30] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -163,10 +163,11 @@ pub(super) static KEYS: [Key; 27] = [
     torch_npu(
         "garbage_collection_threshold",
         Slot::OptionalFraction { none: "off", field: field!(garbage_collection_threshold) },
-        Reach::Fixed,
-        "Above this share of the limit (of the device's memory where no limit is set) idle fixed blocks are \
-         given back, longest idle first, before the driver is asked for more. Refused together with \
-         expandable_segments:True.",
+        Reach::Everything,
+        "Above this share of the limit (of the device's memory where no limit is set) idle memory is given \
+         back or, in growable segments, moved, longest idle first, before the driver is asked for more. \
+         Refused together with expandable_segments:True as in torch_npu, although it acts on growable \
+         segments too: leave that key out, it is the default.",
     ),
     torch_npu(
         "roundup_power2_divisions",
@@ -326,9 +327,36 @@ pub(super) static KEYS: [Key; 27] = [
     own(
         "decay_ms",
         Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ms) },
-        Reach::Growable,
-        "Chunks idle for longer than this many milliseconds go back to the device, a few with every so many \
-         frees that the core serves. 0 keeps them.",
+        Reach::Everything,
+        "Memory idle for longer than this many milliseconds goes back to the device, a few chunks with every \
+         so many frees that the core serves. 0 keeps it.",
+    ),
+    own(
+        "decay_ops",
+        Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ops) },
+        Reach::Everything,
+        "The same with ages counted in frees that the core serves; those that stay in the front cache do not \
+         count. With both, memory goes that is past either. 0 keeps it.",
+    ),
+    own(
+        "memory_limit_mb",
+        Slot::OptionalSize {
+            unit: MIB,
+            range: (1, most(MIB)),
+            none: "unlimited",
+            field: field!(memory_limit),
+        },
+        Reach::Everything,
+        "The most memory of each device that this allocator may hold, counted exactly by what is mapped. \
+         Together with per_process_memory_fraction the smaller one counts.",
+    ),
+    own(
+        "soft_limit_mb",
+        Slot::OptionalSize { unit: MIB, range: (1, most(MIB)), none: "unlimited", field: field!(soft_limit) },
+        Reach::Everything,
+        "Beyond this much memory of a device, idle memory is moved or given back, callbacks are asked and \
+         streams wait on the device before more is taken. Then it is taken: nothing fails and no host waits \
+         because of it.",
     ),
     own(
         "epoch_frees",

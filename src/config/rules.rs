@@ -17,12 +17,18 @@ pub(super) fn conflict(config: &Config) -> Option<Conflict> {
     let growable = config.expandable_segments && config.is_set("expandable_segments");
     for key in ["max_split_size_mb", "garbage_collection_threshold"] {
         if growable && config.is_set(key) {
+            let source = config.source_of("expandable_segments").unwrap_or_default();
             return Some(Conflict {
                 key,
-                reason: format!(
-                    "it acts on fixed blocks only, but expandable_segments:True from {} asks for none",
-                    config.source_of("expandable_segments").unwrap_or_default()
-                ),
+                reason: if key == "max_split_size_mb" {
+                    format!(
+                        "it acts on fixed blocks only, but expandable_segments:True from {source} asks for none"
+                    )
+                } else {
+                    format!(
+                        "torch_npu refuses it together with expandable_segments:True, which is from {source}"
+                    )
+                },
                 accepted: format!("{key} with expandable_segments:False, or expandable_segments:True alone"),
             });
         }

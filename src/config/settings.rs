@@ -44,8 +44,8 @@ pub struct Config {
     /// `max_non_split_rounding_mb`, in bytes: by how much a fixed block that is never split may
     /// exceed the request it serves. `None` means [`large_segment_size`](Self::large_segment_size).
     pub max_non_split_rounding: Option<u64>,
-    /// `garbage_collection_threshold`: the share of the limit above which idle fixed blocks are
-    /// given back before the driver is asked for more; greater than 0 and less than 1. `None`: off.
+    /// `garbage_collection_threshold`: the share of the limit above which idle memory is given back or
+    /// moved before the driver is asked for more; greater than 0 and less than 1. `None`: off.
     pub garbage_collection_threshold: Option<f64>,
     /// `roundup_power2_divisions`: into how many equal steps the sizes between two powers of two
     /// are divided, per interval; 0 or 1 leaves sizes alone. Entry `i` counts for sizes from
@@ -99,6 +99,14 @@ pub struct Config {
     /// `decay_ms`, in milliseconds: memory idle for longer goes back to the device; 0 keeps it. At
     /// most 10^12.
     pub decay_ms: u64,
+    /// `decay_ops`, in frees that the core serves: memory idle for longer goes back to the device; 0 keeps it.
+    /// At most 10^12.
+    pub decay_ops: u64,
+    /// `memory_limit_mb`, in bytes: the most physical memory of a device that may be held. `None` sets no limit.
+    pub memory_limit: Option<u64>,
+    /// `soft_limit_mb`, in bytes: beyond it memory is given back and moved before more is taken; nothing
+    /// fails because of it. `None` sets no limit.
+    pub soft_limit: Option<u64>,
     /// `epoch_frees`: how many frees of a stream one recorded event covers; 64 to 1 048 576.
     pub epoch_frees: u32,
 
@@ -154,6 +162,9 @@ impl Default for Config {
             check_level: 0,
             stream_order: true,
             decay_ms: 0,
+            decay_ops: 0,
+            memory_limit: None,
+            soft_limit: None,
             epoch_frees: 72,
             provenance: Provenance::default(),
         }
@@ -187,6 +198,9 @@ impl PartialEq for Config {
             && self.check_level == other.check_level
             && self.stream_order == other.stream_order
             && self.decay_ms == other.decay_ms
+            && self.decay_ops == other.decay_ops
+            && self.memory_limit == other.memory_limit
+            && self.soft_limit == other.soft_limit
             && self.epoch_frees == other.epoch_frees
     }
 }

@@ -168,6 +168,7 @@ impl Core {
             }
         }
         let idle = self.members(&self.idle, faults);
+        let segments = self.members(&self.idle_segments, faults);
         let mut holes = 0;
         for class in self.pools.indices().flat_map(Class::all) {
             let list = self.members(&self.pools[class], faults);
@@ -184,7 +185,9 @@ impl Core {
             if free != indexed.contains(&id) || free != block.indexed {
                 faults.push(format!("I5: block at {:#x} and the free index disagree", block.addr));
             }
-            if (free && self.holds_chunk(id)) != idle.contains(&id) {
+            let holds = free && self.holds_chunk(id);
+            let whole = free && self.is_idle_segment(id);
+            if holds != idle.contains(&id) || whole != segments.contains(&id) {
                 faults.push(format!("I5: block at {:#x} and the idle list disagree", block.addr));
             }
         }

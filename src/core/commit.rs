@@ -48,7 +48,7 @@ impl Core {
                 if !(what.runs.is_empty() && what.classic.is_empty() && what.freed_handles == 0) {
                     request.device_full &= request.ended;
                 }
-                self.commit_given_back(what, &unmapped, handles, &kept);
+                request.returned += self.commit_given_back(what, &unmapped, handles, &kept);
                 match failure {
                     // Giving back is all that was asked for.
                     Some(error) if request.requested == 0 => {
@@ -324,10 +324,18 @@ impl Core {
         }
     }
 
-    fn commit_given_back(&mut self, what: GiveBack, unmapped: &[u64], handles: Vec<Spare>, kept: &[BlockId]) {
+    /// Takes the outcome of giving memory back; how many bytes went.
+    fn commit_given_back(
+        &mut self,
+        what: GiveBack,
+        unmapped: &[u64],
+        handles: Vec<Spare>,
+        kept: &[BlockId],
+    ) -> u64 {
         let granule = self.limits.granule;
         let freed = what.freed_handles + unmapped.len() - handles.len();
-        self.physical -= freed as u64 * granule;
+        let mut gone_bytes = freed as u64 * granule;
+        self.physical -= gone_bytes;
         self.cached.extend(handles);
         self.tally.device_free += what.runs.len() as u64;
         let gone: HashSet<u64> = unmapped.iter().copied().collect();
@@ -343,9 +351,13 @@ impl Core {
                     false => _ = self.make_hole(block),
                 }
             } else {
+                if self.class_of(block).is_classic() {
+                    gone_bytes += self.blocks[block].len;
+                }
                 self.drop_segment(block);
             }
         }
+        gone_bytes
     }
 
     /// Forgets a segment that the driver has taken back; `block` is its only block.

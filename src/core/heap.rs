@@ -74,7 +74,7 @@ impl Core {
         if target == id {
             match (listed, tail != NONE && self.holds_chunk(tail)) {
                 (true, true) => self.idle.replace(&mut self.blocks, id, tail),
-                (true, false) => self.idle.remove(&mut self.blocks, id),
+                (true, false) => self.unlist(id),
                 (false, _) => {}
             }
         } else {
@@ -87,7 +87,7 @@ impl Core {
                     self.idle.replace(&mut self.blocks, id, tail);
                 }
             } else if listed && !head_holds {
-                self.idle.remove(&mut self.blocks, id);
+                self.unlist(id);
             }
             self.bin(id);
         }
@@ -101,8 +101,14 @@ impl Core {
     pub(crate) fn withdraw(&mut self, id: BlockId) {
         self.unbin(id);
         if self.blocks[id].listed {
-            self.idle.remove(&mut self.blocks, id);
+            self.unlist(id);
         }
+    }
+
+    /// Takes a free block out of the list of idle memory it is in.
+    pub(crate) fn unlist(&mut self, id: BlockId) {
+        let list = if self.blocks[id].class.is_classic() { &mut self.idle_segments } else { &mut self.idle };
+        list.remove(&mut self.blocks, id);
     }
 
     /// Marks a taken block as handed out.
@@ -207,6 +213,7 @@ impl Core {
         self.frees += 1;
         self.blocks[id].state = State::Free;
         self.blocks[id].freed = self.frees;
+        self.blocks[id].since = self.frees;
         if self.is_asleep(self.blocks[id].class.pool()) {
             return id;
         }
@@ -216,6 +223,7 @@ impl Core {
             self.withdraw(prev);
             self.blocks.join(prev, id);
             self.blocks[prev].freed = self.frees;
+            self.blocks[prev].since = self.frees;
             id = prev;
         }
         // A neighbour of another home takes this one's, so its own neighbour may be next.
@@ -228,9 +236,7 @@ impl Core {
             self.blocks.join(id, next);
         }
         self.bin(id);
-        if self.holds_chunk(id) {
-            self.idle.push(&mut self.blocks, id);
-        }
+        self.list_idle(id);
         id
     }
 
@@ -259,6 +265,25 @@ impl Core {
     #[inline]
     pub(crate) fn class_of(&self, id: BlockId) -> Class {
         self.blocks[id].class
+    }
+
+    /// Puts a free block that is in no list into the list of idle memory it belongs to, if any.
+    #[inline]
+    pub(crate) fn list_idle(&mut self, id: BlockId) {
+        if self.holds_chunk(id) {
+            self.idle.push(&mut self.blocks, id);
+        } else if self.is_idle_segment(id) {
+            self.idle_segments.push(&mut self.blocks, id);
+        }
+    }
+
+    /// Whether a free block is all of a classic segment, which could be given back.
+    pub(crate) fn is_idle_segment(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        block.class.is_classic()
+            && block.prev == NONE
+            && block.next == NONE
+            && !self.pools.get(block.class.pool()).is_fixed()
     }
 
     /// Whether a block of a reserved segment has a whole chunk inside, which could be moved.
@@ -494,7 +519,7 @@ impl Core {
             return;
         }
         self.earned = 0;
-        self.decay_due = self.config.decay_ms > 0;
+        self.decay_due = self.config.decay_ms > 0 || self.config.decay_ops > 0;
         self.tokens = (self.tokens + 1).min(MOST_TOKENS);
         if self.interest > 0 {
             self.interest -= 1;

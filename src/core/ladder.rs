@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use super::Core;
 use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
 use super::stream::StreamId;
+use super::trim::Choice;
 use crate::error::Error;
 use crate::stats::LadderSteps;
 
@@ -513,9 +514,10 @@ impl Core {
         }
         if request.refusal.is_none() {
             let back = if self.is_sourced(request.class) {
-                self.idle_elsewhere(Some(request.class.pool()), request.lack)
+                let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
+                self.idle_elsewhere(choice, request.lack)
             } else {
-                self.idle_memory(request.lack, !self.uses_reservations(request))
+                self.idle_memory(Choice::ALL, request.lack, !self.uses_reservations(request))
             };
             if !back.is_empty() {
                 self.note_retry(request);

@@ -11,7 +11,7 @@
 //! only when no queued work can touch them.
 
 use super::Core;
-use super::block::{Block, BlockId, NONE, State};
+use super::block::{BlockId, NONE, State};
 use super::plan::{Remap, Request, Run};
 use super::pool::DEFAULT;
 use super::segment::Class;
@@ -143,19 +143,6 @@ impl Core {
                 break;
             }
             old = self.blocks[old].list_next;
-        }
-        found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
-    }
-
-    /// Takes up to `wanted` chunks from idle blocks, longest idle first, as long as the blocks are `fit`,
-    /// and marks them busy.
-    pub(crate) fn gather(&mut self, wanted: u64, fit: impl Fn(&Block) -> bool) -> Vec<Run> {
-        let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
-        let mut left = wanted;
-        let mut id = self.idle.head;
-        while id != NONE && left > 0 && fit(&self.blocks[id]) {
-            self.movable(id, &mut left, &mut found);
-            id = self.blocks[id].list_next;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
     }

@@ -40,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) joined: bool,
     /// Whether what it created was given back before it fails.
     pub(crate) ended: bool,
+    /// Bytes that were given back for it.
+    pub(crate) returned: u64,
     /// Bytes of physical memory it could not get so far.
     pub(crate) lack: u64,
     /// Whether only a soft limit is in its way.

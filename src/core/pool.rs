@@ -236,7 +236,7 @@ impl Core {
         if !self.pools.get(pool).is_fixed() {
             for id in self.free_of(pool) {
                 if self.blocks[id].listed {
-                    self.idle.remove(&mut self.blocks, id);
+                    self.unlist(id);
                 }
             }
         }
@@ -251,8 +251,8 @@ impl Core {
             return;
         }
         for id in self.free_of(pool) {
-            if !self.blocks[id].listed && self.holds_chunk(id) {
-                self.idle.push(&mut self.blocks, id);
+            if !self.blocks[id].listed {
+                self.list_idle(id);
             }
         }
         self.reap(pool);

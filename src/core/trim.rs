@@ -1,58 +1,71 @@
 //! Giving idle memory back: what may go, and marking it for a [`GiveBack`](super::plan::GiveBack).
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
-use super::plan::{GiveBack, Returned, Step};
+use super::block::{Block, BlockId, NONE, State};
+use super::plan::{GiveBack, Returned, Run, Step};
 use super::pool::PoolIndex;
 use super::segment::Class;
 
+/// Which idle memory may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    /// That of one pool, or of all.
+    pub(crate) pool: Option<PoolIndex>,
+    /// What has been free since this number of frees or longer.
+    pub(crate) since: u64,
+    /// Blocks looked at.
+    pub(crate) look: usize,
+}
+
+impl Choice {
+    /// All of it.
+    pub(crate) const ALL: Self = Self { pool: None, since: u64::MAX, look: usize::MAX };
+
+    fn takes(&self, block: &Block) -> bool {
+        block.since <= self.since && self.pool.is_none_or(|pool| block.class.pool() == pool)
+    }
+}
+
 impl Core {
     /// Idle segments from the source of a pool, or of all pools that have one, of at least `bytes` bytes or all.
-    pub(crate) fn idle_elsewhere(&mut self, pool: Option<PoolIndex>, bytes: u64) -> GiveBack {
-        let mut left = bytes;
-        let mut ids = self.free_classic();
-        ids.retain(|&id| {
-            let class = self.class_of(id);
-            let wanted = left > 0 && self.is_sourced(class) && pool.is_none_or(|pool| class.pool() == pool);
-            left -= if wanted { left.min(self.blocks[id].len) } else { 0 };
-            wanted
-        });
+    pub(crate) fn idle_elsewhere(&mut self, choice: Choice, bytes: u64) -> GiveBack {
+        let ids = self.idle_segments_of(choice, bytes, |core, class| core.is_sourced(class));
         self.take_classic(ids)
     }
 
     /// Quiescent idle memory of the device of at least `bytes` bytes, or all there is: longest idle first, with
     /// `chunks` those of growable segments before classic segments.
-    pub(crate) fn idle_memory(&mut self, bytes: u64, chunks: bool) -> GiveBack {
+    pub(crate) fn idle_memory(&mut self, choice: Choice, bytes: u64, chunks: bool) -> GiveBack {
         let granule = self.limits.granule;
         let mut left = bytes;
         let mut back = GiveBack::default();
         if chunks {
-            let cached = (left.div_ceil(granule) as usize).min(self.cached.len());
+            // A chunk without an address is of no pool and no age.
+            let all = choice.pool.is_none() && choice.since == u64::MAX;
+            let cached = if all { (left.div_ceil(granule) as usize).min(self.cached.len()) } else { 0 };
             back.set_handles(self.cached.split_off(self.cached.len() - cached));
             left = left.saturating_sub(cached as u64 * granule);
-            back.runs = self.gather(left.div_ceil(granule), |_| true);
+            back.runs = self.idle_runs(choice, left.div_ceil(granule));
             let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
             left = left.saturating_sub(moved as u64 * granule);
         }
-        let mut ids = if left > 0 { self.free_classic() } else { Vec::new() };
-        ids.retain(|&id| {
-            let wanted = left > 0 && !self.is_sourced(self.class_of(id));
-            left -= if wanted { left.min(self.blocks[id].len) } else { 0 };
-            wanted
-        });
+        let ids = self.idle_segments_of(choice, left, |core, class| !core.is_sourced(class));
         back.classic = self.take_classic(ids).classic;
         back
     }
 
-    /// Reservations that hold nothing at all.
-    pub(crate) fn empty_reservations(&mut self) -> GiveBack {
+    /// Reservations that hold nothing at all, of one pool or of all.
+    pub(crate) fn empty_reservations(&mut self, pool: Option<PoolIndex>) -> GiveBack {
         let mut back = GiveBack::default();
         let empty: Vec<(BlockId, u64, Class)> = self
             .segments
             .iter()
             .filter(|(_, segment)| {
                 let block = &self.blocks[segment.first];
-                block.state == State::Hole && block.len == segment.len && !segment.owned
+                block.state == State::Hole
+                    && !segment.owned
+                    && block.len == segment.len
+                    && pool.is_none_or(|pool| segment.class.pool() == pool)
             })
             .map(|(_, segment)| (segment.first, segment.origin, segment.class))
             .collect();
@@ -65,80 +78,103 @@ impl Core {
         back
     }
 
-    /// By how much a new classic segment of `bytes` would pass the garbage collection threshold.
-    /// Small ones are neither collected nor a reason to collect.
+    /// By how much a new classic segment of `bytes` would pass the garbage collection threshold, if anything is
+    /// there to be collected. Small ones are neither collected nor a reason to collect.
     pub(crate) fn garbage(&self, class: Class, bytes: u64) -> u64 {
         let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
-        let idle = self.segments.iter().any(|(_, segment)| {
-            segment.class.is_classic_large()
-                && self.blocks[segment.first].len == segment.len
-                && !self.is_sourced(segment.class)
-        });
-        if class.is_small() || !idle { 0 } else { (self.classic + bytes).saturating_sub(most) }
+        let excess = (self.classic + bytes).saturating_sub(most);
+        if class.is_small()
+            || excess == 0
+            || !self.listed_segments().any(|id| self.is_collected(self.class_of(id)))
+        {
+            return 0;
+        }
+        excess
     }
 
     /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
     /// threshold. Waits for nothing.
     pub(crate) fn collect_garbage(&mut self, class: Class, bytes: u64) -> Option<Step> {
-        let mut excess = self.garbage(class, bytes);
-        if excess == 0 {
-            return None;
-        }
-        let mut ids = self.free_classic();
-        ids.retain(|&id| {
-            let wanted =
-                excess > 0 && self.class_of(id).is_classic_large() && !self.is_sourced(self.class_of(id));
-            if wanted {
-                excess = excess.saturating_sub(self.blocks[id].len);
-            }
-            wanted
-        });
+        let excess = self.garbage(class, bytes);
+        let ids = self.idle_segments_of(Choice::ALL, excess, Self::is_collected);
         let back = self.take_classic(ids);
         (!back.is_empty()).then_some(Step::GiveBack(back))
     }
 
-    /// Chunks that have been idle for longer than the decay time, a few at a time; `now` in nanoseconds.
+    /// Memory that has been idle for longer than the decay times, a little at a time; `now` in nanoseconds.
     pub(crate) fn decayed(&mut self, now: u64) -> Option<Step> {
         /// Chunks given back in one go, so that no call takes long.
         const MOST: u64 = 16;
+        /// Blocks looked at.
+        const LOOK: usize = 64;
         if self.capturing > 0 {
             return None;
         }
-        let age = self.config.decay_ms.saturating_mul(1_000_000);
-        self.clock.push_back((self.frees, now));
-        let mut old = None;
-        while let Some(&(frees, then)) = self.clock.front() {
-            if now.saturating_sub(then) < age {
-                break;
-            }
-            old = Some(frees);
-            self.clock.pop_front();
+        self.clock.note(self.frees, now);
+        let (age, count) = (self.config.decay_ms.saturating_mul(1_000_000), self.config.decay_ops);
+        let by_time = if age > 0 { self.clock.frees_before(now, age) } else { 0 };
+        let by_count = if count > 0 { self.frees.saturating_sub(count) } else { 0 };
+        let since = by_time.max(by_count);
+        if since == 0 {
+            return None;
         }
-        self.old = old.unwrap_or(self.old);
-        let old = self.old;
-        let runs = self.gather(MOST, |block| block.freed <= old);
-        let mut back = GiveBack { runs, ..GiveBack::default() };
-        let extra = core::mem::take(&mut self.cached);
-        back.set_handles(extra);
+        let choice = Choice { pool: None, since, look: LOOK };
+        let mut back = self.idle_memory(choice, MOST * self.limits.granule, true);
+        let spare = self.cached.len() - self.cached.len().min(MOST as usize);
+        back.set_handles(self.cached.split_off(spare));
         (!back.is_empty()).then_some(Step::GiveBack(back))
     }
 
-    /// The only blocks of classic segments that nothing uses, least recently freed first.
-    fn free_classic(&self) -> Vec<BlockId> {
-        let mut ids: Vec<BlockId> = self
-            .segments
-            .iter()
-            .filter(|(_, segment)| {
-                segment.class.is_classic() && !self.pools.get(segment.class.pool()).is_fixed()
-            })
-            .map(|(_, segment)| segment.first)
-            .filter(|&id| {
-                let block = &self.blocks[id];
-                block.state == State::Free && block.next == NONE && self.is_quiescent(id)
-            })
-            .collect();
-        ids.sort_by_key(|&id| (self.blocks[id].freed, self.blocks[id].addr));
+    /// Takes up to `wanted` quiescent chunks from idle blocks, longest idle first, and marks them busy.
+    fn idle_runs(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
+        let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
+        let (mut left, mut seen) = (wanted, 0);
+        let mut id = self.idle.head;
+        while id != NONE && left > 0 && seen < choice.look {
+            if choice.takes(&self.blocks[id]) {
+                self.movable(id, &mut left, &mut found);
+            }
+            id = self.blocks[id].list_next;
+            seen += 1;
+        }
+        found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
+    }
+
+    /// Idle classic segments, quiescent or not, longest idle first.
+    fn listed_segments(&self) -> impl Iterator<Item = BlockId> {
+        let head = self.idle_segments.head;
+        core::iter::successors((head != NONE).then_some(head), |&id| {
+            let next = self.blocks[id].list_next;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// Whether the garbage collection threshold is about segments of a class.
+    fn is_collected(&self, class: Class) -> bool {
+        class.is_classic_large() && !self.is_sourced(class)
+    }
+
+    /// Idle quiescent classic segments of classes that are `wanted`, of at least `bytes` bytes or all, longest
+    /// idle first.
+    fn idle_segments_of(
+        &self,
+        choice: Choice,
+        bytes: u64,
+        wanted: impl Fn(&Self, Class) -> bool,
+    ) -> Vec<BlockId> {
+        let mut left = bytes;
+        let mut ids = Vec::new();
+        for id in self.listed_segments().take(choice.look) {
+            if left == 0 {
+                break;
+            }
+            let block = &self.blocks[id];
+            if choice.takes(block) && wanted(self, block.class) && self.is_quiescent(id) {
+                left = left.saturating_sub(block.len);
+                ids.push(id);
+            }
+        }
         ids
     }
 
