@@ -54,7 +54,7 @@ use hashbrown::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use self::age::Clock;
+use self::age::Record;
 use self::block::{BlockId, Blocks, List, NONE, State};
 use self::plan::{Spare, Transit};
 use self::pool::Pools;
@@ -168,8 +168,10 @@ pub(crate) struct Core {
     pub(crate) reservable: bool,
     /// Whether it is time to look for memory past its decay time.
     pub(crate) decay_due: bool,
-    /// How many blocks had become free at which time.
-    pub(crate) clock: Clock,
+    /// The stream whose turn it is when memory decays.
+    pub(crate) turn: usize,
+    /// How many blocks had become free at which time, in nanoseconds.
+    pub(crate) clock: Record,
     /// Dead streams whose numbers may be given to new ones.
     pub(crate) dead: Vec<StreamId>,
     /// Places in the front that no block refers to any more.
@@ -238,7 +240,8 @@ impl Core {
             access,
             reservable: true,
             decay_due: false,
-            clock: Clock::default(),
+            turn: 0,
+            clock: Record::default(),
             dead: Vec::new(),
             vacated: Vec::new(),
             watched: 0,

@@ -84,6 +84,9 @@ const GOOD: &[Good] = &[
     ("check_level:3", |c| c.check_level = 3),
     ("stream_order:False", |c| c.stream_order = false),
     ("decay_ms:1000000000000", |c| c.decay_ms = 1_000_000_000_000),
+    ("decay_ops:1000", |c| c.decay_ops = 1000),
+    ("memory_limit_mb:1", |c| c.memory_limit = Some(MIB)),
+    ("soft_limit_mb:1099511627776", |c| c.soft_limit = Some(1 << 60)),
     ("epoch_frees:64", |c| c.epoch_frees = 64),
     ("epoch_frees:1048576", |c| c.epoch_frees = 1 << 20),
 ];
@@ -133,6 +136,9 @@ const BAD: &[(&str, &[&str])] = &[
     ("check_level", &["4", "-1", "high"]),
     ("stream_order", &["0"]),
     ("decay_ms", &["-1", "1000000000001", "18446744073709551616"]),
+    ("decay_ops", &["-1", "1000000000001", "1.5"]),
+    ("memory_limit_mb", &["0", "-1", "1099511627777", "unlimited"]),
+    ("soft_limit_mb", &["0", "1.5", "1099511627777"]),
     ("epoch_frees", &["63", "0", "1048577", "4294967360"]),
 ];
 
@@ -239,7 +245,8 @@ fn what_has_no_effect_is_said() {
         ("expandable_segments:False", None),
         ("expandable_segments:False,max_split_size_mb:64", None),
         ("max_split_size_mb:64", Some("max_split_size_mb")),
-        ("garbage_collection_threshold:0.5", Some("garbage_collection_threshold")),
+        ("garbage_collection_threshold:0.5", None),
+        ("soft_limit_mb:100,memory_limit_mb:200,decay_ops:1000", None),
         ("expandable_segments:False,headroom:0.5", Some("headroom")),
         ("headroom:0.5", None),
         ("release_lock_on_npumalloc:True", None),
@@ -304,7 +311,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 8);
+    assert_eq!(own.count(), 11);
 }
 
 #[test]

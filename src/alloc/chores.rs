@@ -2,9 +2,33 @@
 
 use super::device::{Caller, Device};
 use super::limits::{Age, EmptyOptions};
+use super::requests::Guard;
 use crate::core::plan::{Request, Step};
 use crate::core::trim::Choice;
 use crate::error::Result;
+
+impl Caller<'_> {
+    /// Gives back a little of what is past its decay time.
+    pub(super) fn decay<'a>(&'a self, mut core: Guard<'a>, chore: &mut Request) -> Guard<'a> {
+        if core.capturing > 0 {
+            // Work that is being captured may hold any address.
+            return core;
+        }
+        if let Some(step) = core.decay_query() {
+            core = self.perform(core, step, chore);
+        }
+        if let Some(step) = core.decay_close() {
+            core = self.perform(core, step, chore);
+        }
+        drop(core);
+        let now = self.driver.now();
+        let mut core = self.device.core.lock();
+        if let Some(step) = core.decayed(now) {
+            core = self.perform(core, step, chore);
+        }
+        core
+    }
+}
 
 impl Device {
     /// Gives back idle memory until `keep` bytes are held, and waits for nothing. The bytes given back.
@@ -28,7 +52,7 @@ impl Device {
                 Some(Age::Frees(count)) => core.frees.saturating_sub(count),
                 Some(Age::Time(age)) => {
                     let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-                    core.clock.frees_before(now, age)
+                    core.frees_before(now, age)
                 }
             };
             Choice { pool, since, ..Choice::ALL }

@@ -153,12 +153,7 @@ impl Caller<'_> {
             core = self.perform(core, step, &mut chore);
         }
         if core::mem::take(&mut core.decay_due) {
-            drop(core);
-            let now = self.driver.now();
-            core = self.device.core.lock();
-            if let Some(step) = core.decayed(now) {
-                core = self.perform(core, step, &mut chore);
-            }
+            core = self.decay(core, &mut chore);
         }
         log.extend(core.take_log());
         drop(core);

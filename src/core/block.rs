@@ -64,8 +64,6 @@ pub(crate) struct Block {
     pub(crate) epoch: u32,
     /// When the block became free, by the device's count of frees; a piece cut off counts as freed long ago.
     pub(crate) freed: u64,
-    /// Since when all of the block has been free, by the same count; pieces cut off keep it.
-    pub(crate) since: u64,
     /// Streams other than `home` that must still pass the free; used while `Waiting`.
     pub(crate) uses: u32,
     /// See [`State`].
@@ -129,7 +127,6 @@ impl Blocks {
             home: 0,
             epoch: 0,
             freed: 0,
-            since: 0,
             uses: 0,
             state,
             listed: false,
@@ -148,13 +145,12 @@ impl Blocks {
         };
         let tail = self.add(segment, class, addr, rest, state);
         let next = self[id].next;
-        let (home, epoch, since) = (self[id].home, self[id].epoch, self[id].since);
+        let (home, epoch) = (self[id].home, self[id].epoch);
         let piece = &mut self[tail];
         piece.prev = id;
         piece.next = next;
         piece.home = home;
         piece.epoch = epoch;
-        piece.since = since;
         if next != NONE {
             self[next].prev = tail;
         }

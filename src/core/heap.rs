@@ -213,7 +213,6 @@ impl Core {
         self.frees += 1;
         self.blocks[id].state = State::Free;
         self.blocks[id].freed = self.frees;
-        self.blocks[id].since = self.frees;
         if self.is_asleep(self.blocks[id].class.pool()) {
             return id;
         }
@@ -223,7 +222,6 @@ impl Core {
             self.withdraw(prev);
             self.blocks.join(prev, id);
             self.blocks[prev].freed = self.frees;
-            self.blocks[prev].since = self.frees;
             id = prev;
         }
         // A neighbour of another home takes this one's, so its own neighbour may be next.

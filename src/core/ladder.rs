@@ -182,7 +182,9 @@ impl Core {
     pub(crate) fn close(&mut self, ids: &[StreamId]) -> Step {
         let close = |&id: &StreamId| {
             let state = &mut self.streams[id as usize];
-            (id, state.handle, state.close_epoch(), self.events.pop())
+            let epoch = state.close_epoch();
+            state.ages.note(u64::from(epoch), self.frees);
+            (id, state.handle, epoch, self.events.pop())
         };
         Step::Record(ids.iter().map(close).collect())
     }

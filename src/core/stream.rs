@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
 
+use super::age::Record;
 use super::bins::Bins;
 use super::block::BlockId;
 use super::pool::{DEFAULT, PoolIndex};
@@ -54,6 +55,8 @@ pub(crate) struct StreamState {
     pub(crate) recorded: u32,
     /// Bytes of the free blocks of this home.
     pub(crate) free_bytes: u64,
+    /// When its epochs were closed, by the device's count of frees.
+    pub(crate) ages: Record,
     /// Streams that this one waits for on the device, and the epoch of theirs it is ordered behind.
     pub(crate) behind: SmallVec<[(StreamId, u32); 2]>,
     /// Free blocks of this home by class.
@@ -129,6 +132,7 @@ impl StreamState {
             out: 0,
             recorded: 0,
             free_bytes: 0,
+            ages: Record::default(),
             behind: SmallVec::new(),
             bins: BinTable::default(),
         }

@@ -1,10 +1,11 @@
 //! Giving idle memory back: what may go, and marking it for a [`GiveBack`](super::plan::GiveBack).
 
 use super::Core;
-use super::block::{Block, BlockId, NONE, State};
-use super::plan::{GiveBack, Returned, Run, Step};
+use super::block::{BlockId, NONE, State};
+use super::plan::{Closing, GiveBack, Returned, Run, Step};
 use super::pool::PoolIndex;
 use super::segment::Class;
+use super::stream::StreamId;
 
 /// Which idle memory may go.
 #[derive(Clone, Copy, Debug)]
@@ -13,17 +14,13 @@ pub(crate) struct Choice {
     pub(crate) pool: Option<PoolIndex>,
     /// What has been free since this number of frees or longer.
     pub(crate) since: u64,
-    /// Blocks looked at.
+    /// Blocks, and chunks where ages count, that are looked at.
     pub(crate) look: usize,
 }
 
 impl Choice {
     /// All of it.
     pub(crate) const ALL: Self = Self { pool: None, since: u64::MAX, look: usize::MAX };
-
-    fn takes(&self, block: &Block) -> bool {
-        block.since <= self.since && self.pool.is_none_or(|pool| block.class.pool() == pool)
-    }
 }
 
 impl Core {
@@ -106,14 +103,14 @@ impl Core {
     pub(crate) fn decayed(&mut self, now: u64) -> Option<Step> {
         /// Chunks given back in one go, so that no call takes long.
         const MOST: u64 = 16;
-        /// Blocks looked at.
-        const LOOK: usize = 64;
+        /// Blocks and chunks looked at.
+        const LOOK: usize = 256;
         if self.capturing > 0 {
             return None;
         }
         self.clock.note(self.frees, now);
         let (age, count) = (self.config.decay_ms.saturating_mul(1_000_000), self.config.decay_ops);
-        let by_time = if age > 0 { self.clock.frees_before(now, age) } else { 0 };
+        let by_time = if age > 0 { self.frees_before(now, age) } else { 0 };
         let by_count = if count > 0 { self.frees.saturating_sub(count) } else { 0 };
         let since = by_time.max(by_count);
         if since == 0 {
@@ -126,19 +123,97 @@ impl Core {
         (!back.is_empty()).then_some(Step::GiveBack(back))
     }
 
+    /// How many blocks had become free `age` nanoseconds before `now`, as far as is known.
+    pub(crate) fn frees_before(&self, now: u64, age: u64) -> u64 {
+        now.checked_sub(age).map_or(0, |then| self.clock.until(then))
+    }
+
+    /// What must be asked before memory can decay: the oldest events of a few streams. The streams take turns.
+    pub(crate) fn decay_query(&mut self) -> Option<Step> {
+        let mut closing = Closing::new();
+        for id in self.decay_turn() {
+            let first = self.streams[id].closing.front();
+            closing.extend(first.map(|&(event, epoch)| (id as StreamId, event, epoch)));
+        }
+        (!closing.is_empty()).then_some(Step::Query(closing))
+    }
+
+    /// What must be closed before memory can decay: the epoch of one of these streams that holds most. The next
+    /// time others have their turn.
+    pub(crate) fn decay_close(&mut self) -> Option<Step> {
+        let turn = self.decay_turn();
+        self.turn = if turn.end < self.streams.len() { turn.end } else { 0 };
+        let able = |&id: &usize| {
+            let state = &self.streams[id];
+            state.has_open_work() && state.alive && !state.broken
+        };
+        let heaviest = turn.filter(able).max_by_key(|&id| self.streams[id].stamped_bytes)?;
+        if self.tokens <= 0 {
+            return None;
+        }
+        self.tokens -= 1;
+        Some(self.close(&[heaviest as StreamId]))
+    }
+
+    fn decay_turn(&self) -> core::ops::Range<usize> {
+        /// Streams looked at in one go.
+        const STREAMS: usize = 16;
+        let from = self.turn.min(self.streams.len());
+        from..(from + STREAMS).min(self.streams.len())
+    }
+
     /// Takes up to `wanted` quiescent chunks from idle blocks, longest idle first, and marks them busy.
     fn idle_runs(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
-        let (mut left, mut seen) = (wanted, 0);
+        let (mut left, mut look) = (wanted, choice.look);
         let mut id = self.idle.head;
-        while id != NONE && left > 0 && seen < choice.look {
-            if choice.takes(&self.blocks[id]) {
-                self.movable(id, &mut left, &mut found);
+        while id != NONE && left > 0 && look > 0 {
+            look -= 1;
+            if choice.pool.is_none_or(|pool| self.blocks[id].class.pool() == pool) {
+                if choice.since == u64::MAX {
+                    self.movable(id, &mut left, &mut found);
+                } else {
+                    self.aged(id, choice.since, &mut left, &mut look, &mut found);
+                }
             }
             id = self.blocks[id].list_next;
-            seen += 1;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
+    }
+
+    /// Adds stretches of chunks of an idle block that may move and were last used before that number of frees,
+    /// from its far end; `look` bounds the chunks looked at.
+    fn aged(
+        &self,
+        id: BlockId,
+        since: u64,
+        left: &mut u64,
+        look: &mut usize,
+        found: &mut Vec<(BlockId, u64, u64)>,
+    ) {
+        let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let segment = &self.segments[self.blocks[id].segment as usize];
+        let old = |addr: u64| {
+            let stamp = segment.stamp(addr, shift);
+            u64::from(stamp.epoch) <= self.streams[stamp.stream as usize].ages.until(since)
+        };
+        let mut stretches = Vec::new();
+        self.movable(id, &mut { u64::MAX }, &mut stretches);
+        for (id, start, end) in stretches {
+            let mut stop = end;
+            while stop > start && *left > 0 && *look > 0 {
+                *look -= 1;
+                let chunk = stop - granule;
+                if old(chunk) {
+                    *left -= 1;
+                    match found.last_mut() {
+                        Some((last, from, _)) if *last == id && *from == stop => *from = chunk,
+                        _ => found.push((id, chunk, stop)),
+                    }
+                }
+                stop = chunk;
+            }
+        }
     }
 
     /// Idle classic segments, quiescent or not, longest idle first.
@@ -170,7 +245,10 @@ impl Core {
                 break;
             }
             let block = &self.blocks[id];
-            if choice.takes(block) && wanted(self, block.class) && self.is_quiescent(id) {
+            let chosen = block.freed <= choice.since
+                && choice.pool.is_none_or(|pool| block.class.pool() == pool)
+                && wanted(self, block.class);
+            if chosen && self.is_quiescent(id) {
                 left = left.saturating_sub(block.len);
                 ids.push(id);
             }

@@ -1,0 +1,338 @@
+//! How much memory is held: hard and soft limits, decay, emptying by age and pool, the collection threshold.
+
+mod common;
+
+use std::time::Duration;
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::error::OutOfMemoryCause;
+use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, PoolOptions};
+use common::{CLASSIC, M, Setup, World, scripts::assert_no_host_wait};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Blocks of so many MiB each, freed but for every other one.
+fn holes(world: &mut World, count: u64, each: u64, stream: Stream) -> Vec<DevicePtr> {
+    let blocks: Vec<DevicePtr> = (0..count).map(|_| world.alloc(each * M, stream)).collect();
+    for &block in blocks.iter().step_by(2) {
+        world.free(block);
+    }
+    blocks.into_iter().skip(1).step_by(2).collect()
+}
+
+// ---- limits ----
+
+/// What counts is what would be mapped, to the chunk: not what is asked for, not a whole segment.
+#[test]
+fn the_limit_counts_exactly_what_is_mapped() {
+    for conf in ["memory_limit_mb:100", "per_process_memory_fraction:0.1"] {
+        let mut setup = Setup::default().conf(conf);
+        setup.sim.capacity = 1000 * M;
+        let mut world = setup.build();
+        let s0 = world.stream();
+        world.alloc(97 * M, s0);
+        assert_eq!(world.reserved(), 98 * M);
+        // One MiB of this is there already, so that one chunk is enough.
+        world.alloc(3 * M, s0);
+        assert_eq!(world.reserved(), 100 * M);
+        let report = world.alloc_fails(2 * M, s0);
+        assert_eq!((report.cause, report.limit), (OutOfMemoryCause::Limit, Some(100 * M)));
+        assert_eq!(world.sim.count("aclrtMallocPhysical"), 50, "the driver was asked beyond the limit");
+        world.close();
+    }
+}
+
+#[test]
+fn the_smaller_of_two_limits_counts_and_either_can_go() {
+    let mut world = Setup::default().conf("memory_limit_mb:100").build();
+    let s0 = world.stream();
+    let limit = |world: &World| world.alloc.memory_limit(0).expect("a device");
+    assert_eq!(limit(&world), Some(100 * M));
+    world.alloc.set_memory_fraction(0, 0.0625).expect("set");
+    assert_eq!(limit(&world), Some(64 * M));
+    world.alloc_fails(80 * M, s0);
+    world.alloc.set_memory_fraction(0, 1.0).expect("set");
+    assert_eq!(limit(&world), Some(100 * M));
+    let a = world.alloc(80 * M, s0);
+    world.alloc.set_memory_limit(0, Some(40 * M)).expect("set");
+    assert_eq!(world.reserved(), 80 * M, "memory already held stays");
+    world.alloc_fails(2 * M, s0);
+    // Idle memory serves, and what is given back counts.
+    world.free(a);
+    world.alloc(80 * M, s0);
+    world.free_all();
+    world.alloc.trim(0, 20 * M).expect("trimmed");
+    let b = world.alloc(40 * M, s0);
+    assert_eq!(world.reserved(), 40 * M);
+    world.alloc.set_memory_limit(0, None).expect("set");
+    assert_eq!(limit(&world), None);
+    world.alloc(400 * M, s0);
+    for wrong in [world.alloc.set_memory_limit(0, Some(0)), world.alloc.set_soft_limit(0, Some(0))] {
+        assert!(matches!(wrong, Err(Error::Argument { name: "bytes", .. })), "{wrong:?}");
+    }
+    assert!(matches!(world.alloc.set_soft_limit(7, Some(M)), Err(Error::Argument { name: "device", .. })));
+    world.free(b);
+    world.close();
+}
+
+/// Beyond the soft limit idle memory is moved first; then memory grows, and nothing fails or waits.
+#[test]
+fn the_soft_limit_moves_first_and_then_grows() {
+    for conf in ["soft_limit_mb:80,headroom:1", "headroom:1"] {
+        let mut world = Setup::default().conf(conf).build();
+        let s0 = world.stream();
+        let limited = conf.contains("soft");
+        holes(&mut world, 8, 10, s0);
+        let before = world.sim.counters();
+        world.alloc(40 * M, s0);
+        assert_eq!(world.reserved(), if limited { 80 * M } else { 120 * M }, "{conf}");
+        world.alloc(40 * M, s0);
+        assert_eq!(world.reserved(), if limited { 120 * M } else { 160 * M }, "{conf}: more than the limit");
+        assert_no_host_wait(&world.calls_since(&before));
+        assert_eq!(world.stats().num_ooms, 0);
+        world.close();
+    }
+}
+
+/// The same for fixed blocks: idle ones go back before another one is fetched.
+#[test]
+fn the_soft_limit_gives_fixed_blocks_back_first() {
+    let mut world = Setup::default().conf("expandable_segments:False,soft_limit_mb:80").build();
+    let s0 = world.stream();
+    let blocks: Vec<DevicePtr> = (0..4).map(|_| world.alloc(20 * M, s0)).collect();
+    world.free(blocks[0]);
+    world.free(blocks[2]);
+    world.alloc(30 * M, s0);
+    assert_eq!(world.reserved(), 70 * M, "two went, one of them alone was not enough");
+    world.alloc(30 * M, s0);
+    assert_eq!(world.reserved(), 100 * M);
+    assert_eq!(world.stats().num_ooms, 0);
+    world.close();
+}
+
+/// A soft limit set below what is held gives nothing back by itself, but nothing grows before it did.
+#[test]
+fn the_soft_limit_can_be_set_while_running() {
+    let mut world = Setup::default().build();
+    let s0 = world.stream();
+    let a = world.alloc(100 * M, s0);
+    world.alloc.set_soft_limit(0, Some(50 * M)).expect("set");
+    assert_eq!(world.reserved(), 100 * M);
+    world.free(a);
+    world.alloc(60 * M, s0);
+    world.alloc(50 * M, s0);
+    assert_eq!(world.reserved(), 110 * M, "the idle 40 MiB served first");
+    world.alloc.set_soft_limit(0, None).expect("set");
+    world.close();
+}
+
+/// The threshold is useful with growable segments too: above it chunks move before new ones are asked for.
+#[test]
+fn the_collection_threshold_acts_on_growable_segments() {
+    for (conf, reserved) in [("garbage_collection_threshold:0.08,headroom:1", 80), ("headroom:1", 120)] {
+        let mut setup = Setup::default().conf(conf);
+        setup.sim.capacity = 1000 * M;
+        let mut world = setup.build();
+        let s0 = world.stream();
+        holes(&mut world, 8, 10, s0);
+        let before = world.sim.counters();
+        world.alloc(40 * M, s0);
+        assert_eq!(world.reserved(), reserved * M, "{conf}");
+        assert_no_host_wait(&world.calls_since(&before));
+        world.close();
+    }
+}
+
+// ---- age ----
+
+/// Frees that the core counts, to let time pass in operations.
+fn pass_frees(world: &World, count: u64, stream: Stream) {
+    for _ in 0..count {
+        let ptr = world.alloc.allocate(0, 3 * M, 0, stream).expect("memory");
+        world.alloc.deallocate(ptr).expect("freed");
+    }
+}
+
+/// Although what comes and goes lies at its edge, so that they are one free block again and again.
+#[test]
+fn idle_memory_decays_by_operations() {
+    let mut world = Setup::default().conf("decay_ops:500,front_cache:False").build();
+    let s0 = world.stream();
+    let kept = world.alloc(2 * M, s0);
+    let idle = world.alloc(200 * M, s0);
+    let small = world.alloc(4 * M, s0);
+    world.free(idle);
+    let before = world.reserved();
+    // Work goes on beside it, in memory that is not idle for long.
+    world.free(small);
+    pass_frees(&world, 400, s0);
+    world.verify();
+    assert_eq!(world.reserved(), before, "not old enough");
+    let (mut last, mut least) = (before, u64::MAX);
+    for _ in 0..40 {
+        pass_frees(&world, 72, s0);
+        world.verify();
+        let now = world.reserved();
+        assert!(last - now <= 32 * M, "{} bytes in one go", last - now);
+        least = least.min(now);
+        last = now;
+    }
+    assert!(least <= 12 * M, "{least} bytes are still held");
+    world.free(kept);
+    world.close();
+}
+
+#[test]
+fn idle_memory_decays_by_time() {
+    for (conf, off) in [("decay_ms:5000,front_cache:False", false), ("front_cache:False", true)] {
+        let mut world = Setup::default().conf(conf).build();
+        let s0 = world.stream();
+        let idle = world.alloc(40 * M, s0);
+        let small = world.alloc(4 * M, s0);
+        world.free(idle);
+        world.free(small);
+        pass_frees(&world, 300, s0);
+        world.sim.advance(4 * SECOND);
+        pass_frees(&world, 300, s0);
+        assert!(world.reserved() >= 40 * M, "{conf}: too early");
+        for _ in 0..10 {
+            world.sim.advance(SECOND);
+            pass_frees(&world, 100, s0);
+            world.verify();
+        }
+        assert_eq!(world.reserved() < 20 * M, !off, "{conf}: {}", world.reserved());
+        world.close();
+    }
+}
+
+#[test]
+fn idle_fixed_blocks_decay_too() {
+    let mut world =
+        Setup::default().conf("expandable_segments:False,decay_ops:300,front_cache:False").build();
+    let s0 = world.stream();
+    let (a, b) = (world.alloc(40 * M, s0), world.alloc(60 * M, s0));
+    world.free(a);
+    world.free(b);
+    let small = world.alloc(3 * M, s0);
+    world.free(small);
+    for _ in 0..10 {
+        pass_frees(&world, 100, s0);
+        world.verify();
+    }
+    assert!(world.reserved() <= 60 * M, "{}", world.reserved());
+    world.close();
+}
+
+/// Memory that running work may still use does not decay, and nobody waits for it.
+#[test]
+fn what_is_in_use_does_not_decay() {
+    let mut world = Setup::default().conf("decay_ops:100,front_cache:False").build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(40 * M, s0);
+    world.work(s0, "t1", a);
+    world.free(a);
+    let before = world.sim.counters();
+    pass_frees(&world, 1000, s1);
+    world.verify();
+    let held: u64 = world.alloc.snapshot(0).unwrap().segments.iter().map(|segment| segment.total_size).sum();
+    assert!(held >= 40 * M);
+    assert_no_host_wait(&world.calls_since(&before));
+    world.finish(s0);
+    world.close();
+}
+
+fn empty(world: &World, options: &EmptyOptions) -> u64 {
+    let freed = world.alloc.empty_cache_with(Some(0), options).expect("emptied");
+    world.verify();
+    freed
+}
+
+#[test]
+fn emptying_by_age_takes_only_what_is_old() {
+    let mut world = Setup::default().conf("front_cache:False").build();
+    let s0 = world.stream();
+    let blocks: Vec<DevicePtr> = (0..6).map(|_| world.alloc(10 * M, s0)).collect();
+    world.free(blocks[0]);
+    pass_frees(&world, 50, s0);
+    let ages = |age: Age| EmptyOptions { min_age: Some(age), ..EmptyOptions::default() };
+    // What the frees above used is young; nothing else is as old as that.
+    assert_eq!(empty(&world, &ages(Age::Frees(1000))), 0);
+    world.sim.advance(10 * SECOND);
+    assert_eq!(empty(&world, &ages(Age::Time(Duration::from_secs(20)))), 0);
+    world.free(blocks[2]);
+    let freed = empty(&world, &ages(Age::Time(Duration::from_secs(5))));
+    assert!(freed > 0, "the first block has been free for ten seconds");
+    let held = world.reserved();
+    world.sim.advance(10 * SECOND);
+    let freed = empty(&world, &ages(Age::Time(Duration::from_secs(5))));
+    assert_eq!(freed, held - world.reserved());
+    assert_eq!(world.reserved(), 40 * M, "only live blocks are left");
+    world.free(blocks[4]);
+    assert_eq!(empty(&world, &ages(Age::Frees(2))), 0);
+    pass_frees(&world, 5, s0);
+    world.close();
+}
+
+/// Cutting a piece off an idle block does not make the rest old, nor young.
+#[test]
+fn the_rest_of_a_block_keeps_its_age() {
+    let mut world = Setup::default().conf("front_cache:False").build();
+    let s0 = world.stream();
+    let a = world.alloc(40 * M, s0);
+    world.free(a);
+    world.sim.advance(10 * SECOND);
+    let old = |seconds: u64| EmptyOptions {
+        min_age: Some(Age::Time(Duration::from_secs(seconds))),
+        ..EmptyOptions::default()
+    };
+    // Looked at now, so that the clock knows the free.
+    assert_eq!(empty(&world, &old(1000)), 0);
+    world.alloc(10 * M, s0);
+    assert_eq!(empty(&world, &old(5)), 0, "known to be free only since the look above");
+    world.sim.advance(6 * SECOND);
+    assert_eq!(empty(&world, &old(5)), 30 * M);
+    world.close();
+}
+
+#[test]
+fn emptying_a_pool_leaves_the_others() {
+    for conf in ["", CLASSIC] {
+        let mut world = Setup::default().conf(conf).build();
+        let s0 = world.stream();
+        let pool = world.alloc.create_pool(0, PoolOptions::tagged("weights")).expect("a pool");
+        let a = world.alloc(30 * M, s0);
+        let b = world.alloc.allocate_in(pool, 50 * M, 0, s0).expect("memory");
+        world.alloc.deallocate(b).expect("freed");
+        world.free(a);
+        let of_pool = EmptyOptions { pool: Some(pool), ..EmptyOptions::default() };
+        assert_eq!(empty(&world, &of_pool), 50 * M, "{conf}");
+        assert_eq!(world.reserved(), 30 * M, "{conf}");
+        assert_eq!(empty(&world, &EmptyOptions::default()), 30 * M);
+        // The device goes without saying; another one is a mistake, and so is a pool that is gone.
+        assert_eq!(world.alloc.empty_cache_with(None, &of_pool).expect("emptied"), 0);
+        let elsewhere = world.alloc.empty_cache_with(Some(1), &of_pool);
+        assert!(matches!(elsewhere, Err(Error::Argument { name: "pool", .. })), "{elsewhere:?}");
+        world.alloc.release_pool(pool).expect("released");
+        let gone = world.alloc.empty_cache_with(None, &of_pool);
+        assert!(matches!(gone, Err(Error::Argument { .. })), "{gone:?}");
+        world.close();
+    }
+}
+
+/// Without waiting, what work may still use stays.
+#[test]
+fn emptying_without_waiting_leaves_what_is_in_use() {
+    let mut world = Setup::default().build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(30 * M, s0);
+    let b = world.alloc(50 * M, s1);
+    world.work(s0, "t1", a);
+    world.free(a);
+    world.free(b);
+    let before = world.sim.counters();
+    let options = EmptyOptions { wait: false, ..EmptyOptions::default() };
+    assert_eq!(empty(&world, &options), 50 * M);
+    assert_no_host_wait(&world.calls_since(&before));
+    assert_eq!(empty(&world, &EmptyOptions::default()), 30 * M);
+    world.close();
+}
