@@ -14,8 +14,8 @@
 
 use std::collections::VecDeque;
 
-/// Pairs that are kept; beyond, the older half is thinned out, so that the distance of two pairs
-/// remains a fraction of their age.
+/// Pairs that are kept; beyond, they are thinned out so that the distance of two pairs remains a fraction of
+/// their age.
 const MOST: usize = 48;
 
 /// At which point another count had which value; both only rise.
@@ -41,11 +41,19 @@ impl Record {
             _ => self.pairs.push_back((value, at)),
         }
         if self.pairs.len() > MOST {
-            let mut place = 0;
-            self.pairs.retain(|_| {
-                place += 1;
-                place > MOST / 2 || place % 2 == 1
-            });
+            self.forget_one(at);
+        }
+    }
+
+    /// Forgets the pair that is missed least: the gap it leaves is the smallest part of its age.
+    fn forget_one(&mut self, now: u64) {
+        let at = |index: usize| self.pairs[index].1;
+        let missed = |index: usize| {
+            let (gap, age) = (at(index + 1) - at(index - 1), now - at(index) + 1);
+            (u128::from(gap) << 32) / u128::from(age)
+        };
+        if let Some(index) = (1..self.pairs.len() - 1).min_by_key(|&index| missed(index)) {
+            self.pairs.remove(index);
         }
     }
 
@@ -77,11 +85,11 @@ mod tests {
             assert!(record.until(at) <= history[place - 1].0);
             assert!(record.pairs.len() <= MOST);
         }
-        // What is remembered is at most twice as old.
+        // What is remembered is not far off either.
         for age in [now / 100, now / 10, now / 2] {
             let found = record.until(now - age);
             let then = history.iter().find(|(known, _)| *known >= found).expect("known").1;
-            assert!(now - then <= 2 * age + 10_000, "{} for {age}", now - then);
+            assert!(now - then <= age + age / 2 + 10_000, "{} for {age}", now - then);
         }
     }
 
