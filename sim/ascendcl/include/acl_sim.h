@@ -78,13 +78,11 @@ int acl_sim_set_checker(int on);
 
 /* ---- Time ----------------------------------------------------------------------------------- */
 
-/* Work, and with it events, stays unfinished until that many ticks have passed after it was queued
- * or somebody waits for it; UINT64_MAX: only waits finish it. Of use in deterministic execution,
- * which a lag brings about on the next machine unless acl_sim_set_exec says otherwise.
- * [ASCEND_SIM_EVENT_LAG, 0; "never"] */
+/* Work, and with it events, stays unfinished until that many ticks have passed after it was queued or
+ * somebody waits for it; UINT64_MAX: only waits finish it. [ASCEND_SIM_EVENT_LAG, 0; "never"] */
 int acl_sim_set_event_lag(uint64_t ticks);
 
-/* Lets ticks pass. In "threads" execution they mean nothing. */
+/* Lets ticks pass; they pass by nothing else. */
 int acl_sim_tick(uint64_t ticks);
 
 /* Every call of that function costs so many virtual nanoseconds.

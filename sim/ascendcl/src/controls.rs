@@ -71,7 +71,7 @@ pub unsafe extern "C" fn acl_sim_leaks_json(buffer: *mut c_char, room: usize) ->
     unsafe { print(buffer, room, Sim::leaks_json) }
 }
 
-/// Lets virtual time pass for queued work (deterministic execution).
+/// Lets virtual time pass for queued work.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_tick(ticks: u64) -> c_int {
     on_machine(|sim| {
@@ -252,12 +252,8 @@ pub unsafe extern "C" fn acl_sim_set_backing(kind: *const c_char) -> c_int {
 /// How many ticks queued work stays unfinished.
 #[unsafe(no_mangle)]
 pub extern "C" fn acl_sim_set_event_lag(ticks: u64) -> c_int {
-    let code = shape(|settings| settings.lag = ticks);
-    if code != 0 {
-        return code;
-    }
-    guarded(|| {
-        machine::with_existing(|sim| sim.executor().set_lag(ticks));
+    adjust(move |sim| {
+        sim.executor().set_lag(ticks);
         0
     })
 }

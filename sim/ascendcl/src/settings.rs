@@ -6,17 +6,6 @@ use ascend_sim::{BackingMode, ExecMode, LAG_NEVER, SimConfig, Soc};
 
 use crate::surface::{CANN_9_2, Surface};
 
-/// How queued work runs, as far as the user has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Execution {
-    /// By worker threads; by ticks and waits if there is a lag.
-    Unsaid,
-    /// By worker threads.
-    Threads,
-    /// By ticks and waits.
-    Deterministic(u64),
-}
-
 /// A planned failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -42,7 +31,7 @@ pub(crate) struct Settings {
     /// The CANN version played.
     pub(crate) surface: Surface,
     /// How queued work runs.
-    pub(crate) execution: Execution,
+    pub(crate) execution: ExecMode,
     /// Ticks that queued work stays unfinished.
     pub(crate) lag: u64,
     /// Whether the use checker is on.
@@ -72,7 +61,7 @@ impl Default for Settings {
             capacity: 64 << 30,
             soc: Soc::default().name().to_owned(),
             surface: CANN_9_2,
-            execution: Execution::Unsaid,
+            execution: ExecMode::Threads,
             lag: 0,
             checker: true,
             strict: false,
@@ -123,12 +112,7 @@ impl Settings {
             host_capacity: self.host_capacity,
             visible_devices: self.visible.clone(),
             strict: self.strict,
-            exec_mode: match self.execution {
-                Execution::Threads => ExecMode::Threads,
-                Execution::Unsaid if self.lag == 0 => ExecMode::Threads,
-                Execution::Unsaid => ExecMode::Deterministic { seed: 0 },
-                Execution::Deterministic(seed) => ExecMode::Deterministic { seed },
-            },
+            exec_mode: self.execution,
             checker: self.checker,
             lag: self.lag,
             ..SimConfig::default()
@@ -186,11 +170,11 @@ fn lag(text: &str) -> Option<u64> {
 }
 
 /// `threads`, `deterministic` or `deterministic:SEED`.
-pub(crate) fn execution(text: &str) -> Option<Execution> {
+pub(crate) fn execution(text: &str) -> Option<ExecMode> {
     match text.split_once(':') {
-        None if text == "threads" => Some(Execution::Threads),
-        None if text == "deterministic" => Some(Execution::Deterministic(0)),
-        Some(("deterministic", seed)) => seed.parse().ok().map(Execution::Deterministic),
+        None if text == "threads" => Some(ExecMode::Threads),
+        None if text == "deterministic" => Some(ExecMode::Deterministic { seed: 0 }),
+        Some(("deterministic", seed)) => Some(ExecMode::Deterministic { seed: seed.parse().ok()? }),
         _ => None,
     }
 }
@@ -284,10 +268,7 @@ mod tests {
         let config = settings.config();
         assert_eq!((config.devices, config.capacity, config.lag), (2, 64 << 30, 0));
         assert_eq!(config.exec_mode, ExecMode::Threads);
-        assert_eq!(
-            read(&[("ASCEND_SIM_EVENT_LAG", "5")]).0.config().exec_mode,
-            ExecMode::Deterministic { seed: 0 }
-        );
+        assert_eq!(read(&[("ASCEND_SIM_EVENT_LAG", "5")]).0.config().lag, 5);
         assert_eq!(read(&[("ASCEND_RT_VISIBLE_DEVICES", "")]).0.visible, Some(Vec::new()));
     }
 

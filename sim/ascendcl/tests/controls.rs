@@ -73,26 +73,35 @@ fn costs_run_up_a_virtual_clock() {
 }
 
 #[test]
-fn a_lag_keeps_events_unfinished_until_ticks_pass() {
-    let (acl, _turn) = machine();
-    // SAFETY: numbers, and live variables.
-    unsafe {
-        acl.call("acl_sim_set_event_lag", &[10]);
-        acl.call("aclrtSetDevice", &[0]);
-        let event = acl.make("aclrtCreateEventExWithFlag", &[1]).expect("an event");
-        acl.call("aclrtRecordEvent", &[event, 0]);
-        let status = || {
-            let mut status = 7u64;
-            acl.call("aclrtQueryEventStatus", &[event, at(&mut status)]);
-            status & 0xffff_ffff
-        };
-        assert_eq!(status(), 0);
-        acl.call("acl_sim_tick", &[9]);
-        assert_eq!(status(), 0);
-        acl.call("acl_sim_tick", &[1]);
-        assert_eq!(status(), 1);
-        acl.call("acl_sim_set_event_lag", &[0]);
-        acl.call("acl_sim_reset", &[]);
+fn a_lag_keeps_events_unfinished_until_ticks_pass_or_somebody_waits() {
+    for execution in ["deterministic", "threads"] {
+        let (acl, _turn) = machine();
+        acl.set("acl_sim_set_exec", execution);
+        // SAFETY: numbers, and live variables.
+        unsafe {
+            acl.call("aclrtSetDevice", &[0]);
+            acl.call("acl_sim_set_event_lag", &[10]);
+            let event = acl.make("aclrtCreateEventExWithFlag", &[1]).expect("an event");
+            let status = || {
+                let mut status = 7u64;
+                acl.call("aclrtQueryEventStatus", &[event, at(&mut status)]);
+                status & 0xffff_ffff
+            };
+            acl.call("aclrtRecordEvent", &[event, 0]);
+            assert_eq!(status(), 0, "{execution}");
+            acl.call("acl_sim_tick", &[9]);
+            assert_eq!(status(), 0, "{execution}");
+            acl.call("acl_sim_tick", &[1]);
+            // With threads it now begins, which takes a moment.
+            while execution == "threads" && status() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(status(), 1, "{execution}");
+            acl.call("aclrtRecordEvent", &[event, 0]);
+            assert_eq!(status(), 0, "{execution}");
+            acl.call("aclrtSynchronizeEvent", &[event]);
+            assert_eq!(status(), 1, "{execution}");
+        }
     }
 }
 
