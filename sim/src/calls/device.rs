@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::codes;
 use crate::hooks::DeviceState;
+use crate::memory::Memory;
 use crate::refusal::{Answer, refuse};
 use crate::sim::{Inner, Sim};
 use crate::threads::{self, Current};
@@ -80,7 +81,7 @@ impl Sim {
             // Another thread may have reset it meanwhile; then there is nothing to do.
             let _ = self.reset_now(device, true);
         }
-        self.inner.wait_all_unused().reset_all();
+        self.inner.wait_while(Memory::any_in_use).reset_all();
     }
 
     /// `aclrtGetVersion`: that of CANN 9.1 (1.17.0).
@@ -170,7 +171,7 @@ impl Sim {
         let last = self.inner.devices.lock().reset(user, all)?;
         if let Some(device) = last {
             Inner::executed(self.inner.executor.reset_device(device))?;
-            self.inner.wait_all_unused().reset(device);
+            self.inner.wait_while(|memory| memory.pool_in_use(device as usize)).reset(device);
             self.inner.settings.lock().forget_device(device);
             self.inner.pools.lock().forget_device(device);
             if let Some(fault) = self.inner.faulted.get(device as usize) {

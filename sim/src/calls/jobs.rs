@@ -179,10 +179,10 @@ impl Inner {
         memory
     }
 
-    /// Waits until nobody copies anything, with the lock.
-    pub(crate) fn wait_all_unused(&self) -> parking_lot::MutexGuard<'_, Memory> {
+    /// Waits until what is asked of the memory no longer holds, with the lock.
+    pub(crate) fn wait_while(&self, busy: impl Fn(&Memory) -> bool) -> parking_lot::MutexGuard<'_, Memory> {
         let mut memory = self.memory.lock();
-        while memory.any_in_use() {
+        while busy(&memory) {
             self.moved.wait(&mut memory);
         }
         memory

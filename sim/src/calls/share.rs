@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::codes;
 use crate::config::Soc;
 use crate::exec::HostOp;
-use crate::memory::{MOST_PIDS, ShareId};
+use crate::memory::{MOST_PIDS, Memory, ShareId};
 use crate::refusal::{Answer, Refusal, refuse};
 use crate::sim::Sim;
 
@@ -130,7 +130,8 @@ impl Sim {
             if size == 0 || len != KEY + 1 || flags > 1 {
                 return refuse(codes::RT_PARAM_INVALID, "size 0, a length that is not 65, or flags");
             }
-            let id = self.inner.wait_all_unused().export_block(start, size, flags == 1)?;
+            let busy = |memory: &Memory| memory.free_len(start).is_ok_and(|len| memory.is_in_use(start, len));
+            let id = self.inner.wait_while(busy).export_block(start, size, flags == 1)?;
             let name = format!("{KEY_PREFIX}{:08x}-{:08x}", id.process, id.number);
             Ok(format!("{name:-<KEY$}"))
         })
@@ -203,7 +204,7 @@ impl Sim {
             return refuse(codes::RT_PARAM_INVALID, "no such flags");
         }
         // Bytes move to another place: nobody may be copying them.
-        let mut memory = self.inner.wait_all_unused();
+        let mut memory = self.inner.wait_while(|memory| memory.chunk_in_use(handle));
         let again = memory.is_exported(handle);
         if again && self.inner.config.soc == Soc::Ascend950 {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "the handle is exported already");

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Memory;
 use super::backing::Place;
 #[cfg(target_os = "linux")]
 use super::shared::SharedFile;
 use super::sparse::Sparse;
+use super::{Mapping, Memory};
 use crate::codes;
 use crate::refusal::{Answer, Refusal, refuse};
 
@@ -103,9 +103,27 @@ impl Memory {
         self.uses.ranges.iter().any(|&(_, from, to)| from < end && start < to)
     }
 
+    /// Whether any memory of a chunk is being copied from or to.
+    pub(crate) fn chunk_in_use(&self, handle: u64) -> bool {
+        self.uses_any(|mapping| mapping.chunk == handle)
+    }
+
+    /// Whether any memory of a device (or of the host, the last pool) is being copied from or to.
+    pub(crate) fn pool_in_use(&self, pool: usize) -> bool {
+        self.uses_any(|mapping| self.chunks.get(&mapping.chunk).is_some_and(|chunk| chunk.pool == pool))
+    }
+
     /// Whether anything is being copied.
     pub(crate) fn any_in_use(&self) -> bool {
         !self.uses.ranges.is_empty()
+    }
+
+    fn uses_any(&self, wanted: impl Fn(&Mapping) -> bool) -> bool {
+        self.any_in_use()
+            && self
+                .mappings
+                .iter()
+                .any(|(&start, mapping)| wanted(mapping) && self.is_in_use(start, mapping.len))
     }
 }
 
