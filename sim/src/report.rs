@@ -244,5 +244,12 @@ mod tests {
             "{json}"
         );
         assert!(sim.counters_json().contains("\"aclrtUnmapMem\":1"));
+        sim.submit(0, Task::new("late").reads(range, 8, 0)).unwrap();
+        let late = sim.findings().into_iter().find(|text| text.contains("late")).unwrap_or_default();
+        assert!(
+            late.contains("use after aclrtUnmapMem (call 1") && late.contains("by aclrtMapMem (call 1"),
+            "{late}"
+        );
+        assert!(sim.findings_json().contains("{\"kind\":\"use_after_end\",\"text\":\"task \\\"late\\\""));
     }
 }

@@ -344,21 +344,27 @@ impl Sim {
 
     fn check_mapped(&self, device: u32, stream: u64, task: &Task) {
         for access in &task.accesses {
-            let hole = {
+            let (hole, before) = {
                 let memory = self.inner.memory.lock();
                 let hole = memory.first_hole(access.start, access.len);
-                hole.filter(|_| !memory.is_pinned(access.start, access.len))
+                let hole = hole.filter(|_| !memory.is_pinned(access.start, access.len));
+                (hole, hole.and_then(|hole| memory.last_mapping(hole)))
             };
-            if let Some(hole) = hole {
-                let text = format!(
-                    "task \"{}\" on stream {stream:#x} of device {device} touches {:#x}..{:#x} (tag {}), but \
-                     nothing is mapped at {hole:#x}",
-                    task.label,
-                    access.start,
-                    access.start.saturating_add(access.len),
-                    access.tag,
-                );
-                self.inner.found(MisuseKind::NotMapped, text);
+            let Some(hole) = hole else { continue };
+            let text = format!(
+                "task \"{}\" on stream {stream:#x} of device {device} touches {:#x}..{:#x} (tag {}), but nothing is \
+                 mapped at {hole:#x}",
+                task.label,
+                access.start,
+                access.start.saturating_add(access.len),
+                access.tag,
+            );
+            match before {
+                None => self.inner.found(MisuseKind::NotMapped, text),
+                Some((made, ended)) => {
+                    let text = format!("{text}: use after {ended}; it was there by {made}");
+                    self.inner.found(MisuseKind::UseAfterEnd, text);
+                }
             }
         }
     }
