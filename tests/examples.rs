@@ -4,6 +4,8 @@
 mod allocate;
 #[path = "../examples/03_give_back.rs"]
 mod give_back;
+#[path = "../examples/05_growing_buffer.rs"]
+mod growing_buffer;
 #[path = "../examples/04_out_of_memory.rs"]
 mod out_of_memory;
 #[path = "../examples/07_sleep.rs"]
@@ -31,6 +33,11 @@ fn e03_give_back() -> Result<()> {
 #[test]
 fn e04_out_of_memory() -> Result<()> {
     out_of_memory::main()
+}
+
+#[test]
+fn e05_growing_buffer() -> Result<()> {
+    growing_buffer::main()
 }
 
 #[test]
