@@ -64,6 +64,45 @@ pub struct HostCopy {
     pub to_host: bool,
 }
 
+/// How a chunk is named for other processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ShareForm {
+    /// The calls of the first version: a number, on one server. All versions have it.
+    #[default]
+    V1,
+    /// The calls of the second version (CANN 8.5 and later): a number, on one server.
+    V2,
+    /// The calls of the second version for servers that share memory over a fabric: 128 bytes.
+    Fabric,
+}
+
+/// A chunk's name for other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ShareName {
+    /// Its kind.
+    pub form: ShareForm,
+    /// The name: 8 bytes in this machine's order, or 128 for [`ShareForm::Fabric`]; zeros behind.
+    pub bytes: [u8; 128],
+}
+
+impl ShareName {
+    /// A name that is a number.
+    #[must_use]
+    pub fn of_number(form: ShareForm, number: u64) -> Self {
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&number.to_ne_bytes());
+        Self { form, bytes }
+    }
+
+    /// The number that the name is.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.bytes;
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
 /// ACL's code for "out of memory, out of address space, or size too large".
 pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
 /// ACL's code for "this chip, driver or symbol does not support it".
@@ -216,6 +255,58 @@ pub trait Driver: Send + Sync {
     /// touches, before the copy is done.
     unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()>;
 
+    /// The number the machine's driver has for a device of this process (after `ASCEND_RT_VISIBLE_DEVICES`).
+    fn driver_device(&self, device: DeviceId) -> DriverResult<u32> {
+        Ok(device)
+    }
+
+    /// Whether [`set_access`](Self::set_access) exists here.
+    fn can_set_access(&self) -> bool {
+        true
+    }
+
+    /// `aclrtDeviceCanAccessPeer`: whether work on `device` can reach memory of `peer`.
+    fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> DriverResult<bool> {
+        Err(not_offered("aclrtDeviceCanAccessPeer", format_args!("device={device}, peer={peer}")))
+    }
+
+    /// `aclrtDeviceEnablePeerAccess`: opens the link over which work on `device` reaches `peer`.
+    fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
+        Err(not_offered("aclrtDeviceEnablePeerAccess", format_args!("device={device}, peer={peer}")))
+    }
+
+    /// `aclrtDeviceGetBareTgid`: this process as the physical host numbers it, which is how others
+    /// name it when they share memory with it.
+    fn process_id(&self, device: DeviceId) -> DriverResult<i32> {
+        Err(not_offered("aclrtDeviceGetBareTgid", format_args!("device={device}")))
+    }
+
+    /// `aclrtMemExportToShareableHandle` or its second version: a name for a chunk, which any process can import,
+    /// or only those that [`allow_import`](Self::allow_import) names. Some drivers name a chunk only once.
+    fn export_chunk(
+        &self,
+        device: DeviceId,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        for_all: bool,
+    ) -> DriverResult<ShareName> {
+        let arguments = format_args!("{:#x}, device={device}, {form:?}, for all: {for_all}", handle.0);
+        Err(not_offered("aclrtMemExportToShareableHandle", arguments))
+    }
+
+    /// `aclrtMemSetPidToShareableHandle` or its second version: more processes that may import, as
+    /// [`process_id`](Self::process_id) numbers them.
+    fn allow_import(&self, device: DeviceId, name: &ShareName, processes: &[i32]) -> DriverResult<()> {
+        let arguments = format_args!("{name:?}, device={device}, {} processes", processes.len());
+        Err(not_offered("aclrtMemSetPidToShareableHandle", arguments))
+    }
+
+    /// `aclrtMemImportFromShareableHandle` or its second version: another process's chunk, with one reference for
+    /// [`free_physical`](Self::free_physical), to be mapped for `device`.
+    fn import_chunk(&self, device: DeviceId, name: &ShareName) -> DriverResult<PhysicalHandle> {
+        Err(not_offered("aclrtMemImportFromShareableHandle", format_args!("{name:?}, device={device}")))
+    }
+
     /// The graph that the stream is being captured into, as `aclmdlRICaptureGetInfo` names it; nothing while it
     /// is not captured, and where the call is missing. A capture that has failed and was not ended yet is
     /// still one, of graph 0 where it has lost its name.
@@ -224,5 +315,18 @@ pub trait Driver: Send + Sync {
     /// Whether the stream is being captured into a graph.
     fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
         self.capture_of(device, stream).map(|graph| graph.is_some())
+    }
+}
+
+/// The error of a call that a driver does not offer.
+#[cold]
+fn not_offered(call: &'static str, arguments: fmt::Arguments<'_>) -> DriverError {
+    DriverError {
+        call,
+        arguments: arguments.to_string(),
+        code: CODE_NOT_SUPPORTED,
+        name: crate::acl::codes::name(CODE_NOT_SUPPORTED),
+        message: Some("this driver does not offer the call".to_owned()),
+        missing_symbol: None,
     }
 }

@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
-    PhysicalHandle, Stream,
+    PhysicalHandle, ShareForm, ShareName, Stream,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
 use crate::sync::Mutex;
+
+mod share;
 
 /// The environment variable with the devices that the process sees.
 const VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
@@ -348,20 +350,8 @@ impl Driver for AclDriver {
     }
 
     fn set_access(&self, device: DeviceId, address: u64, bytes: u64, peer: DeviceId) -> DriverResult<()> {
-        let translated = match &self.visible {
-            None => Some(peer),
-            Some(visible) => visible.get(peer as usize).copied(),
-        };
-        let Some(translated) = translated else {
-            return Err(DriverError {
-                call: "aclrtMemSetAccess",
-                arguments: format!("virPtr={address:#x}, size={bytes}, peer={peer}"),
-                code: codes::RT_INVALID_DEVICEID,
-                name: codes::name(codes::RT_INVALID_DEVICEID),
-                message: Some(format!("{VISIBLE_DEVICES} lists no such device")),
-                missing_symbol: None,
-            });
-        };
+        let translated =
+            self.translated(peer, "aclrtMemSetAccess", format_args!("virPtr={address:#x}, size={bytes}"))?;
         self.anywhere(device, &|acl: &Acl| {
             acl.set_access(pointer(address), size(bytes), location(translated))
         })
@@ -456,6 +446,44 @@ impl Driver for AclDriver {
             // SAFETY: the caller vouches for the host range; the rest as `attach`.
             unsafe { acl.copy_async(target, source, bytes, kind, pointer(stream.0)) }
         })
+    }
+
+    fn driver_device(&self, device: DeviceId) -> DriverResult<u32> {
+        self.translated(device, "the driver's number of a device", format_args!(""))
+    }
+
+    fn can_set_access(&self) -> bool {
+        self.has_set_access()
+    }
+
+    fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> DriverResult<bool> {
+        self.acl.can_access_peer(number(device), number(peer))
+    }
+
+    fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
+        self.on_device(device, &|acl: &Acl| acl.enable_peer_access(number(peer)))
+    }
+
+    fn process_id(&self, device: DeviceId) -> DriverResult<i32> {
+        self.anywhere(device, &Acl::bare_process_id)
+    }
+
+    fn export_chunk(
+        &self,
+        device: DeviceId,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        for_all: bool,
+    ) -> DriverResult<ShareName> {
+        self.export(device, handle, form, for_all)
+    }
+
+    fn allow_import(&self, device: DeviceId, name: &ShareName, processes: &[i32]) -> DriverResult<()> {
+        self.allow(device, name, processes)
+    }
+
+    fn import_chunk(&self, device: DeviceId, name: &ShareName) -> DriverResult<PhysicalHandle> {
+        self.import(device, name)
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

@@ -12,7 +12,7 @@ use ascend_sim::{AccessDescriptor, CaptureStatus, Location, PhysicalProp, Sim};
 
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
-    PhysicalHandle, Stream,
+    PhysicalHandle, ShareForm, ShareName, Stream,
 };
 
 /// `ACL_EVENT_SYNC`: the event can be waited for by streams.
@@ -233,6 +233,86 @@ impl Driver for SimDriver {
         })
     }
 
+    fn driver_device(&self, device: DeviceId) -> DriverResult<u32> {
+        let answer = self.sim.driver_device(device);
+        self.answer("the driver's number of a device", format_args!("device={device}"), answer)
+    }
+
+    fn can_set_access(&self) -> bool {
+        // Null is refused where the call exists.
+        self.sim.set_access(0, 0, &[]) != Err(codes::MISSING_SYMBOL)
+    }
+
+    fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> DriverResult<bool> {
+        let arguments = format_args!("device={device}, peer={peer}");
+        let answer = self.sim.can_access_peer(number(device), number(peer));
+        self.answer("aclrtDeviceCanAccessPeer", arguments, answer)
+    }
+
+    fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
+        let arguments = format_args!("peer={peer}, flags=0, device={device}");
+        self.on(device, "aclrtDeviceEnablePeerAccess", arguments, |sim| {
+            sim.enable_peer_access(number(peer), 0)
+        })
+    }
+
+    fn process_id(&self, _device: DeviceId) -> DriverResult<i32> {
+        self.answer("aclrtDeviceGetBareTgid", format_args!(""), self.sim.bare_tgid())
+    }
+
+    fn export_chunk(
+        &self,
+        device: DeviceId,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        for_all: bool,
+    ) -> DriverResult<ShareName> {
+        let (handle, flags) = (handle.0, u64::from(for_all));
+        let arguments = format_args!("{handle:#x}, flags={flags}, {form:?}, device={device}");
+        match share_kind(form) {
+            None => {
+                let answer = self.sim.export_handle(handle, 0, flags);
+                let number = self.answer("aclrtMemExportToShareableHandle", arguments, answer)?;
+                Ok(ShareName::of_number(form, number))
+            }
+            Some(kind) => {
+                let call = "aclrtMemExportToShareableHandleV2";
+                let bytes =
+                    self.on(device, call, arguments, |sim| sim.export_handle_v2(handle, flags, kind))?;
+                Ok(ShareName { form, bytes })
+            }
+        }
+    }
+
+    fn allow_import(&self, device: DeviceId, name: &ShareName, processes: &[i32]) -> DriverResult<()> {
+        let arguments = format_args!("{:?}, {} processes, device={device}", name.form, processes.len());
+        match share_kind(name.form) {
+            None => {
+                let answer = self.sim.set_share_pids(name.number(), processes);
+                self.answer("aclrtMemSetPidToShareableHandle", arguments, answer)
+            }
+            Some(kind) => {
+                let call = "aclrtMemSetPidToShareableHandleV2";
+                self.on(device, call, arguments, |sim| sim.set_share_pids_v2(&name.bytes, kind, processes))
+            }
+        }
+    }
+
+    fn import_chunk(&self, device: DeviceId, name: &ShareName) -> DriverResult<PhysicalHandle> {
+        let arguments = format_args!("{:?}, device={device}", name.form);
+        let handle = match share_kind(name.form) {
+            None => {
+                let answer = self.sim.import_handle(name.number(), number(device));
+                self.answer("aclrtMemImportFromShareableHandle", arguments, answer)
+            }
+            Some(kind) => {
+                let call = "aclrtMemImportFromShareableHandleV2";
+                self.on(device, call, arguments, |sim| sim.import_handle_v2(&name.bytes, kind, 0))
+            }
+        };
+        handle.map(PhysicalHandle)
+    }
+
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
         if stream.0 == 0 {
             return Ok(None);
@@ -246,6 +326,20 @@ impl Driver for SimDriver {
             Err(error) if error.missing_symbol.is_some() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A device as ACL numbers it; one that does not fit becomes one that it refuses.
+fn number(device: DeviceId) -> i32 {
+    i32::try_from(device).unwrap_or(-1)
+}
+
+/// The kind that calls of the second version take; none for the first version.
+fn share_kind(form: ShareForm) -> Option<u32> {
+    match form {
+        ShareForm::V1 => None,
+        ShareForm::V2 => Some(1),
+        ShareForm::Fabric => Some(2),
     }
 }
 

@@ -128,6 +128,12 @@ impl Acl {
         })
     }
 
+    /// Whether the library has the call behind [`set_access`](Self::set_access).
+    #[must_use]
+    pub fn has_set_access(&self) -> bool {
+        self.functions.aclrtMemSetAccess.is_some()
+    }
+
     /// The access a location has to the mapping around the address
     /// (`ACL_RT_MEM_ACCESS_FLAGS_*`).
     // The library looks the address up and does not follow it.
@@ -230,15 +236,8 @@ impl Acl {
         handle: sys::aclrtDrvMemHandle,
         flags: u64,
     ) -> DriverResult<sys::aclrtMemFabricHandle> {
-        let mut shared = sys::aclrtMemFabricHandle { data: [0; 128] };
-        let kind = sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC;
-        let arguments = format_args!("handle={handle:?}, flags={flags}, shareType={kind}");
-        let function = self.functions.aclrtMemExportToShareableHandleV2;
-        self.call("aclrtMemExportToShareableHandleV2", function, arguments, |function| {
-            // SAFETY: as this function's, and a place of the size this kind asks for.
-            unsafe { function(handle, flags, kind, (&raw mut shared).cast()) }
-        })?;
-        Ok(shared)
+        // SAFETY: as this function's.
+        unsafe { self.export_as(sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC, handle, flags) }
     }
 
     /// As [`import`](Self::import), on this thread's device.
@@ -246,15 +245,7 @@ impl Acl {
         &self,
         shared: &sys::aclrtMemFabricHandle,
     ) -> DriverResult<sys::aclrtDrvMemHandle> {
-        let (mut handle, mut shared) = (core::ptr::null_mut(), *shared);
-        let kind = sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC;
-        let arguments = format_args!("shareType={kind}, flags=0");
-        let function = self.functions.aclrtMemImportFromShareableHandleV2;
-        self.call("aclrtMemImportFromShareableHandleV2", function, arguments, |function| {
-            // SAFETY: a number of the size this kind asks for, and a place to write to.
-            unsafe { function((&raw mut shared).cast(), kind, 0, &mut handle) }
-        })?;
-        Ok(handle)
+        self.import_as(sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC, shared)
     }
 
     /// As [`allow_import`](Self::allow_import).
@@ -263,12 +254,59 @@ impl Acl {
         shared: &sys::aclrtMemFabricHandle,
         processes: &mut [i32],
     ) -> DriverResult<()> {
+        self.allow_import_as(sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC, shared, processes)
+    }
+
+    /// As [`export`](Self::export), with the call of the second version; `kind` is one of
+    /// `ACL_MEM_SHARE_HANDLE_TYPE_*`. The default kind uses the first 8 bytes of the answer.
+    ///
+    /// # Safety
+    ///
+    /// The handle is live.
+    pub unsafe fn export_as(
+        &self,
+        kind: sys::aclrtMemSharedHandleType,
+        handle: sys::aclrtDrvMemHandle,
+        flags: u64,
+    ) -> DriverResult<sys::aclrtMemFabricHandle> {
+        let mut shared = sys::aclrtMemFabricHandle { data: [0; 128] };
+        let arguments = format_args!("handle={handle:?}, flags={flags}, shareType={kind}");
+        let function = self.functions.aclrtMemExportToShareableHandleV2;
+        self.call("aclrtMemExportToShareableHandleV2", function, arguments, |function| {
+            // SAFETY: as this function's, and a place large enough for any kind.
+            unsafe { function(handle, flags, kind, (&raw mut shared).cast()) }
+        })?;
+        Ok(shared)
+    }
+
+    /// As [`import`](Self::import) on this thread's device, with the call of the second version.
+    pub fn import_as(
+        &self,
+        kind: sys::aclrtMemSharedHandleType,
+        shared: &sys::aclrtMemFabricHandle,
+    ) -> DriverResult<sys::aclrtDrvMemHandle> {
+        let (mut handle, mut shared) = (core::ptr::null_mut(), *shared);
+        let arguments = format_args!("shareType={kind}, flags=0");
+        let function = self.functions.aclrtMemImportFromShareableHandleV2;
+        self.call("aclrtMemImportFromShareableHandleV2", function, arguments, |function| {
+            // SAFETY: a name as large as any kind asks for, and a place to write to.
+            unsafe { function((&raw mut shared).cast(), kind, 0, &mut handle) }
+        })?;
+        Ok(handle)
+    }
+
+    /// As [`allow_import`](Self::allow_import), with the call of the second version.
+    pub fn allow_import_as(
+        &self,
+        kind: sys::aclrtMemSharedHandleType,
+        shared: &sys::aclrtMemFabricHandle,
+        processes: &mut [i32],
+    ) -> DriverResult<()> {
         let mut shared = *shared;
-        let kind = sys::ACL_MEM_SHARE_HANDLE_TYPE_FABRIC;
         let arguments = format_args!("shareType={kind}, pidNum={}", processes.len());
         let function = self.functions.aclrtMemSetPidToShareableHandleV2;
         self.call("aclrtMemSetPidToShareableHandleV2", function, arguments, |function| {
-            // SAFETY: a number of the size this kind asks for; the list outlives the call.
+            // SAFETY: a name as large as any kind asks for; the list outlives the call.
             unsafe { function((&raw mut shared).cast(), kind, processes.as_mut_ptr(), processes.len()) }
         })
     }
