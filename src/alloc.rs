@@ -461,7 +461,7 @@ impl DeviceAllocator {
             return Ok(());
         }
         let freed = self.owner(ptr.0).and_then(|device| self.caller(device).deallocate(ptr.0));
-        if matches!(freed, Err(Error::Pointer { .. })) && self.was_stale(ptr.0) {
+        if matches!(freed, Err(Error::Pointer { .. } | Error::State { .. })) && self.was_stale(ptr.0) {
             return Ok(());
         }
         freed

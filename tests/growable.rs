@@ -6,7 +6,7 @@ use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{
     Config, DeviceAllocator, Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, Result,
-    SleepMode,
+    RouteFilter, SleepMode,
 };
 use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task};
 
@@ -387,6 +387,44 @@ fn it_sleeps_with_its_pool() {
     empty.resize(0).unwrap();
     empty.resize(3 * M).unwrap();
     drop((buffer, empty));
+    rig.close();
+}
+
+#[test]
+fn it_is_gone_with_its_device() {
+    let rig = Rig::new(G);
+    let mut buffer = rig.buffer(64 * M, 8 * M, STREAM).unwrap();
+    drop(rig.buffer(64 * M, 2 * M, STREAM).unwrap());
+    rig.sim.reset_device(0).unwrap();
+    rig.alloc.device_was_reset(0).unwrap();
+    assert_eq!(rig.held(), (0, 0, 0));
+    assert!(matches!(buffer.resize(10 * M), Err(Error::State { .. })));
+    assert!(matches!(buffer.record_stream(Stream(1)), Err(Error::Pointer { .. })));
+    rig.sim.set_device(0).unwrap();
+    let mut other = rig.buffer(64 * M, 8 * M, STREAM).unwrap();
+    drop(buffer);
+    other.resize(20 * M).unwrap();
+    drop(other);
+    rig.alloc.check().unwrap();
+}
+
+#[test]
+fn during_a_capture_it_takes_new_memory_only() {
+    let rig = Rig::new(G);
+    let mut buffer = rig.buffer(64 * M, 8 * M, STREAM).unwrap();
+    let idle = rig.alloc.allocate(0, 40 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(idle).unwrap();
+    let pool = rig.alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let capture = rig.alloc.capture(pool, RouteFilter::Stream(Stream(7))).unwrap();
+    let calls = ["aclrtRecordEvent", "aclrtQueryEventStatus", "aclrtUnmapMem"];
+    let before = calls.map(|call| rig.sim.count(call));
+    buffer.resize(20 * M).unwrap();
+    buffer.resize(2 * M).unwrap();
+    buffer.resize(6 * M).unwrap();
+    drop(rig.buffer(64 * M, 2 * M, STREAM).unwrap());
+    assert_eq!(calls.map(|call| rig.sim.count(call)), before);
+    drop((capture.finish(), buffer));
+    rig.alloc.release_pool(pool).unwrap();
     rig.close();
 }
 

@@ -89,12 +89,20 @@ pub struct GrowableBuffer {
     allocator: Arc<DeviceAllocator>,
     device: DeviceId,
     stream: Stream,
-    /// Its segment in the core of the device.
-    segment: u32,
+    place: Place,
     ptr: DevicePtr,
     max_bytes: u64,
     bytes: u64,
     mapped: u64,
+}
+
+/// Where a buffer is in the core of its device.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its segment.
+    segment: u32,
+    /// How often the device had been reset when it was made.
+    generation: u64,
 }
 
 impl GrowableBuffer {
@@ -116,7 +124,7 @@ impl GrowableBuffer {
         stream: Stream,
         options: GrowableOptions,
     ) -> Result<Self> {
-        let (segment, address, max_bytes) = {
+        let (place, address, max_bytes) = {
             let state = allocator.device(device)?;
             let pool = match options.pool {
                 Some(pool) if pool.device != device => return Err(super::pools::unknown(pool)),
@@ -127,21 +135,13 @@ impl GrowableBuffer {
             allocator.caller(state).open_growing(pool, stream, &options)?
         };
         let ptr = DevicePtr(address);
-        let mut buffer = Self {
-            allocator: allocator.clone(),
-            device,
-            stream,
-            segment,
-            ptr,
-            max_bytes,
-            bytes: 0,
-            mapped: 0,
-        };
+        let mut buffer =
+            Self { allocator: allocator.clone(), device, stream, place, ptr, max_bytes, bytes: 0, mapped: 0 };
         if let Err(error) = buffer.resize(options.bytes) {
             drop(buffer);
             // Nobody has used the address space yet: it is not kept for others.
             let caller = allocator.caller(allocator.device(device)?);
-            caller.tell(caller.retire(caller.device.core.lock(), segment));
+            caller.tell(caller.retire(caller.device.core.lock(), place.segment));
             return Err(error);
         }
         Ok(buffer)
@@ -192,7 +192,8 @@ impl GrowableBuffer {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] (whose `requested` is what was lacking to the new size), [`Error::Size`] above
-    /// [`max_bytes`](Self::max_bytes), [`Error::State`] when its pool sleeps and it would grow,
+    /// [`max_bytes`](Self::max_bytes), [`Error::State`] when its pool sleeps and it would grow, or its
+    /// device was reset and the buffer is gone with it,
     /// [`Error::Driver`] when the driver refuses. The buffer is unchanged then.
     pub fn resize(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.max_bytes {
@@ -200,7 +201,7 @@ impl GrowableBuffer {
             return Err(Error::Size { requested: bytes, reason });
         }
         let state = self.allocator.device(self.device)?;
-        self.mapped = self.allocator.caller(state).resize_growing(self.segment, self.stream, bytes)?;
+        self.mapped = self.allocator.caller(state).resize_growing(self.place, self.stream, bytes)?;
         self.bytes = bytes;
         self.allocator.watch(state, 2);
         Ok(())
@@ -229,7 +230,7 @@ impl Drop for GrowableBuffer {
     fn drop(&mut self) {
         // The device exists, or the buffer would not.
         if let Ok(state) = self.allocator.device(self.device) {
-            self.allocator.caller(state).close_growing(self.segment);
+            self.allocator.caller(state).close_growing(self.place);
             self.allocator.watch(state, 2);
         }
     }
@@ -248,7 +249,12 @@ impl core::fmt::Debug for GrowableBuffer {
 
 impl Caller<'_> {
     /// A growing segment of a pool for a buffer: its number, first address and most bytes.
-    fn open_growing(&self, pool: u64, stream: Stream, options: &GrowableOptions) -> Result<(u32, u64, u64)> {
+    fn open_growing(
+        &self,
+        pool: u64,
+        stream: Stream,
+        options: &GrowableOptions,
+    ) -> Result<(Place, u64, u64)> {
         let limits = &self.device.limits;
         let mut core = self.device.core.lock();
         let least = options.bytes.max(options.least_max_bytes).max(1);
@@ -284,13 +290,15 @@ impl Caller<'_> {
         }
         let Some(segment) = request.extends else {
             let error = match request.failure.take() {
-                Some(Error::Driver(error)) if !error.is_out_of_memory() => Error::Driver(error),
-                _ => core.out_of_memory(&request),
+                Some(Error::Driver(error)) if error.is_out_of_memory() => core.out_of_memory(&request),
+                Some(error) => error,
+                None => core.out_of_memory(&request),
             };
             self.tell(core);
             return Err(self.complete(error));
         };
-        let found = (segment, core.segments[segment as usize].base, core.growing_most(segment));
+        let place = Place { segment, generation: core.generation };
+        let found = (place, core.segments[segment as usize].base, core.growing_most(segment));
         self.tell(core);
         Ok(found)
     }
@@ -302,7 +310,9 @@ impl Caller<'_> {
             return core;
         }
         request.failure = None;
-        core = self.learn(core);
+        if core.capturing == 0 {
+            core = self.learn(core);
+        }
         for segment in core.vacant_segments() {
             core = self.retire(core, segment);
         }
@@ -326,8 +336,8 @@ impl Caller<'_> {
     fn retire<'a>(&'a self, mut core: Guard<'a>, segment: u32) -> Guard<'a> {
         // Twice: first what is mapped, then the reservation.
         for _ in 0..2 {
-            // It may be owned again, or gone, since the lock was left.
-            if !core.is_vacant(segment) {
+            // It may be owned again, or gone, since the lock was left. Nothing is unmapped during captures.
+            if !core.is_vacant(segment) || core.capturing > 0 {
                 break;
             }
             let back = core.retire(segment);
@@ -340,8 +350,13 @@ impl Caller<'_> {
     }
 
     /// Changes the size of the buffer in a segment; the bytes mapped behind it then.
-    fn resize_growing(&self, segment: u32, stream: Stream, bytes: u64) -> Result<u64> {
+    fn resize_growing(&self, place: Place, stream: Stream, bytes: u64) -> Result<u64> {
         let mut core = self.device.core.lock();
+        if core.generation != place.generation {
+            let reason = "its device was reset, and the buffer is gone with it";
+            return Err(Error::State { operation: "resizing a buffer", reason });
+        }
+        let segment = place.segment;
         let Some(len) = core.growing_len(bytes) else {
             return Err(Error::Size { requested: bytes, reason: "more than any device has" });
         };
@@ -434,8 +449,12 @@ impl Caller<'_> {
     }
 
     /// Frees a buffer and leaves its segment vacant.
-    fn close_growing(&self, segment: u32) {
+    fn close_growing(&self, place: Place) {
         let mut core = self.device.core.lock();
+        if core.generation != place.generation {
+            return;
+        }
+        let segment = place.segment;
         let block = core.buffer_block(segment);
         core.vacate(segment);
         if let Some(id) = block {
@@ -443,7 +462,7 @@ impl Caller<'_> {
             core = self.device.core.lock();
         }
         if let Some(surplus) = core.surplus_vacant() {
-            if core.tokens > 0 {
+            if core.tokens > 0 && core.capturing == 0 {
                 core = self.learn(core);
             }
             core = self.retire(core, surplus);

@@ -2,7 +2,7 @@
 
 use super::DeviceAllocator;
 use super::device::Device;
-use crate::core::block::State;
+use crate::core::block::{BlockId, State};
 use crate::driver::DeviceId;
 use crate::error::Result;
 
@@ -41,16 +41,23 @@ impl Device {
     fn forget(&self, map: &crate::front::AddressMap) {
         let mut core = self.core.lock();
         self.drain(&mut core, map);
-        let live: Vec<u64> = core
+        let live: Vec<(u64, BlockId)> = core
             .blocks
             .iter()
             .filter(|(_, block)| block.state == State::Live)
-            .map(|(_, block)| block.addr)
+            .map(|(id, block)| (block.addr, id))
             .collect();
-        for address in live {
-            if let Ok((id, requested)) = self.unpublish(&mut core, map, address) {
-                core.free(id, requested);
-                core.stale.insert(address);
+        for (address, id) in live {
+            match self.unpublish(&mut core, map, address) {
+                Ok((id, requested)) => {
+                    core.free(id, requested);
+                    core.stale.insert(address);
+                }
+                // Not to be freed by its address: a growing buffer's, or kept back.
+                Err(_) => {
+                    core.starts.remove(&address);
+                    core.free(id, None);
+                }
             }
         }
         for place in core.forget_device() {

@@ -22,7 +22,10 @@ impl Core {
 
     /// Chunks without an address and new ones behind a place for the request.
     fn map_new(&mut self, request: &mut Request) -> Option<Step> {
-        let Some(place) = self.place(request) else {
+        let Some(place) = self.place_for(request) else {
+            if let Some(segment) = request.extends {
+                return self.let_pass(segment, request);
+            }
             let (wish, least) = self.reservation_for(request.class, request.len, request.align);
             return Some(Step::Reserve(request.class, wish, least));
         };

@@ -66,8 +66,16 @@ impl Core {
         first
     }
 
+    /// The place for a request: behind the block that it extends, or the cheapest in its class.
+    pub(crate) fn place_for(&self, request: &Request) -> Option<Place> {
+        match request.extends {
+            Some(segment) => self.place_in(segment, request),
+            None => self.place(request),
+        }
+    }
+
     /// The place right behind the buffer's block, if nothing there is in use by anybody but its stream.
-    pub(crate) fn place_in(&self, segment: u32, request: &Request) -> Option<Place> {
+    fn place_in(&self, segment: u32, request: &Request) -> Option<Place> {
         self.place_from(self.rest_of(segment), request)
     }
 
@@ -86,9 +94,7 @@ impl Core {
     /// in use, becomes free for it: unlike other requests it cannot go elsewhere.
     pub(crate) fn clear_way(&mut self, segment: u32, request: &mut Request) -> Option<Step> {
         let mut others: Vec<StreamId> = Vec::new();
-        let mut left = request.len;
-        let mut id = self.rest_of(segment);
-        while id != NONE && left > 0 {
+        for id in self.behind(segment, request.len) {
             let block = &self.blocks[id];
             match block.state {
                 State::Busy => return Some(Step::Pause),
@@ -99,8 +105,6 @@ impl Core {
                 State::Free if !self.is_open_to(id, request.stream) => others.push(block.home),
                 _ => {}
             }
-            left = left.saturating_sub(block.len);
-            id = block.next;
         }
         if !request.closed && self.can_close() {
             request.closed = true;
@@ -117,6 +121,12 @@ impl Core {
             id != request.stream && state.alive && !state.broken
         });
         (!others.is_empty()).then(|| self.join(request, &others))
+    }
+
+    /// The same while a graph is being captured, when only another thread's plan is waited for.
+    pub(crate) fn let_pass(&self, segment: u32, request: &Request) -> Option<Step> {
+        let busy = self.behind(segment, request.len).any(|id| self.blocks[id].state == State::Busy);
+        busy.then_some(Step::Pause)
     }
 
     /// Leaves a growing segment whose live block is freed to others.
@@ -193,6 +203,15 @@ impl Core {
         }
         back.runs = found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect();
         back
+    }
+
+    /// The blocks in the next `len` bytes behind the buffer's.
+    fn behind(&self, segment: u32, len: u64) -> impl Iterator<Item = BlockId> {
+        let there = |id: BlockId| Some(id).filter(|&id| id != NONE);
+        let first = there(self.rest_of(segment));
+        let end = first.map_or(0, |id| self.blocks[id].addr + len);
+        let all = core::iter::successors(first, move |&id| there(self.blocks[id].next));
+        all.take_while(move |&id| self.blocks[id].addr < end)
     }
 
     /// The first block behind the buffer's.

@@ -274,11 +274,7 @@ impl Core {
 
     /// Chunks behind a place for the request, or the address space for one.
     fn map_step(&mut self, request: &mut Request) -> Option<Step> {
-        let place = match request.extends {
-            Some(segment) => self.place_in(segment, request),
-            None => self.place(request),
-        };
-        let Some(place) = place else {
+        let Some(place) = self.place_for(request) else {
             if let Some(segment) = request.extends {
                 return self.clear_way(segment, request);
             }

@@ -24,6 +24,7 @@ impl Core {
         for index in segments {
             self.forget_segment(index);
         }
+        self.vacant = super::growing::Vacant::default();
         self.cached.clear();
         self.apart.clear();
         self.shunned.clear();
