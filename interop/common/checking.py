@@ -96,10 +96,6 @@ class Simulator:
         finally:
             c.sem_post(gate)
 
-    def set_capacity(self, device: int, size: int) -> None:
-        """Gives a device another capacity in bytes."""
-        self.library.acl_sim_set_capacity(ctypes.c_int(device), ctypes.c_uint64(size))
-
 
 _SIMULATOR: Simulator | None = None
 
