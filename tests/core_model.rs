@@ -35,7 +35,7 @@ fn programs(first: u64, count: u64, flavor: impl Fn(u64) -> Flavor) {
 fn flavor(seed: u64) -> Flavor {
     let devices = if seed.is_multiple_of(4) { 2 } else { 1 };
     let operations = if seed.is_multiple_of(16) { 150 } else { 35 };
-    Flavor { expandable: true, faults: false, mortal: false, devices, operations }
+    Flavor { expandable: true, faults: false, mortal: false, devices, operations, pools: false }
 }
 
 #[test]
@@ -51,6 +51,21 @@ fn chunks_and_streams_that_end() {
 #[test]
 fn chunks_and_failing_calls() {
     programs(2_000_000, 220, |seed| Flavor { faults: true, mortal: true, ..flavor(seed) });
+}
+
+#[test]
+fn pools_captures_and_sleep() {
+    programs(5_000_000, 120, |seed| Flavor { pools: true, mortal: true, ..flavor(seed) });
+}
+
+#[test]
+fn pools_captures_sleep_and_failing_calls() {
+    programs(6_000_000, 120, |seed| Flavor { pools: true, faults: true, mortal: true, ..flavor(seed) });
+}
+
+#[test]
+fn pools_of_classic_segments() {
+    programs(7_000_000, 60, |seed| Flavor { pools: true, expandable: false, mortal: true, ..flavor(seed) });
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Device {
             let Some(step) = step else { break };
             core = caller.perform(core, step, &mut chore);
         }
+        core.merge_unsplit();
         if chore.failure.is_none() {
             let excess = core.held().saturating_sub(keep);
             let mut back = core.idle_memory(choice, excess, true);

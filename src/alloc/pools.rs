@@ -33,7 +33,7 @@ impl PoolId {
 pub struct PoolOptions {
     /// A name for people, and for putting pools to sleep; several pools may have the same.
     pub tag: String,
-    /// Free blocks are handed out whole or not at all, and never merged.
+    /// Free blocks are handed out whole or not at all, and merged only when whole chunks of them are wanted elsewhere.
     pub no_split: bool,
     /// Its free blocks serve the default pool before that runs out of memory.
     pub use_on_oom: bool,

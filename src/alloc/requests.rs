@@ -363,6 +363,7 @@ impl Core {
         {
             self.blocks[id].requested = requested;
         }
+        self.forget_uses_asleep(id);
         let block = &self.blocks[id];
         let (len, requested, waits) = (block.len, block.requested, block.uses > 0);
         let (address, stream) = (block.addr, self.streams[block.home as usize].handle);

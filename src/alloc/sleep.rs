@@ -364,6 +364,7 @@ impl Caller<'_> {
     fn wait_for_copies(&self) -> DriverResult<()> {
         let device = self.device.limits.device;
         let waited = self.driver.synchronize_stream(device, Stream(0));
+        self.device.core.lock().tally.calls.wait_stream += 1;
         waited.or_else(|error| self.driver.synchronize_device(device).map_err(|_| error))?;
         let done = core::mem::take(&mut *self.device.limbo.lock());
         self.free_kept(done);

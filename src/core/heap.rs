@@ -153,8 +153,9 @@ impl Core {
         let home = self.blocks[id].home as usize;
         self.blocks[tail].epoch = self.streams[home].open;
         self.weigh(home as StreamId, self.blocks[tail].len);
-        self.count_freed(tail, self.blocks[id].uses > 0);
-        if self.blocks[id].uses > 0 {
+        let waits = self.blocks[id].uses > 0 && !self.is_at_rest(id);
+        self.count_freed(tail, waits);
+        if waits {
             let users = self.recorded.get(&id).cloned().unwrap_or_default();
             for &user in &users {
                 self.streams[user as usize].recorded += 1;
@@ -345,7 +346,7 @@ impl Core {
     /// closes the other off. Sets the home and epoch of both to the whole's.
     fn unify(&mut self, first: BlockId, second: BlockId) -> bool {
         let (a, b) = (&self.blocks[first], &self.blocks[second]);
-        if a.class.pool() != DEFAULT && self.pools.get(a.class.pool()).rules.no_split {
+        if a.class.pool() != DEFAULT && self.pools.get(a.class.pool()).keeps_apart() {
             return false;
         }
         let (home, epoch) = (a.home, a.epoch.max(b.epoch));

@@ -123,6 +123,9 @@ impl Core {
             if let Some(step) = step {
                 return step;
             }
+            if self.merge_unsplit() {
+                continue;
+            }
             if !request.soft
                 && let Some(id) = self.borrow_block(request)
             {

@@ -92,6 +92,8 @@ pub(crate) struct Pool {
     pub(crate) holders: u32,
     /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
+    /// Set while its free blocks are merged all the same, because whole chunks are wanted.
+    merging: bool,
     /// Whether it sleeps, and how.
     pub(crate) sleep: Option<Sleep>,
     /// Holes of its segments, by kind.
@@ -113,6 +115,7 @@ impl Pool {
             rules,
             holders: 1,
             graphs: 0,
+            merging: false,
             sleep: None,
             holes: [List::default(); KINDS],
             allocated: Gauge::default(),
@@ -126,6 +129,11 @@ impl Pool {
     /// that sleeps have no memory.
     fn lends(&self) -> bool {
         self.rules.use_on_oom && !self.is_fixed() && self.sleep.is_none()
+    }
+
+    /// Whether free neighbours stay apart, so that each can be handed out whole again.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.rules.no_split && !self.merging
     }
 
     /// Whether nothing of it may be unmapped.
@@ -268,6 +276,32 @@ impl Core {
             state.bins.forget(pool);
         }
         self.pools.remove(pool);
+    }
+
+    /// Merges the free blocks of pools that do not split: whole chunks can be taken only out of merged blocks.
+    /// Whether any were.
+    pub(crate) fn merge_unsplit(&mut self) -> bool {
+        if self.pools.others() == 0 {
+            return false;
+        }
+        let unsplit = |&pool: &PoolIndex| {
+            let of = self.pools.get(pool);
+            of.rules.no_split && !of.is_fixed() && of.sleep.is_none()
+        };
+        let pools: Vec<PoolIndex> = self.pools.indices().filter(unsplit).collect();
+        let before = self.blocks.count();
+        for pool in pools {
+            self.pools.get_mut(pool).merging = true;
+            for id in self.free_of(pool) {
+                // An earlier one may have been merged with it.
+                if self.blocks.get(id).is_some_and(|block| block.state == State::Free && block.indexed) {
+                    self.withdraw(id);
+                    self.make_free(id);
+                }
+            }
+            self.pools.get_mut(pool).merging = false;
+        }
+        self.blocks.count() < before
     }
 
     /// A free block of a pool that lends its memory to the default pool before that runs out.

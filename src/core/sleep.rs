@@ -268,6 +268,25 @@ impl Core {
         self.cached.extend(kept);
     }
 
+    /// Whether no queued work can touch a block, because its pool sleeps.
+    pub(crate) fn is_at_rest(&self, id: BlockId) -> bool {
+        let pool = self.blocks[id].class.pool();
+        pool != DEFAULT
+            && self.pools.get(pool).sleep.as_ref().is_some_and(|sleep| sleep.depth != Depth::Falling)
+    }
+
+    /// Forgets on which streams a block is recorded, if its pool sleeps: all of them were waited for, and nobody has
+    /// queued work on it since.
+    pub(crate) fn forget_uses_asleep(&mut self, id: BlockId) {
+        if self.blocks[id].uses == 0 || !self.is_at_rest(id) {
+            return;
+        }
+        for user in self.recorded.remove(&id).unwrap_or_default() {
+            self.streams[user as usize].recorded -= 1;
+        }
+        self.blocks[id].uses = 0;
+    }
+
     /// Bytes of live and waiting blocks of pools that sleep.
     pub(crate) fn sleeping_bytes(&self) -> i64 {
         let asleep = self.pools.indices().filter(|&pool| self.is_asleep(pool));

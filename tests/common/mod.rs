@@ -9,6 +9,7 @@
 #![allow(dead_code)]
 
 pub mod gate;
+pub mod pooled;
 pub mod program;
 pub mod scripts;
 
@@ -19,7 +20,7 @@ use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
 use ascend_alloc::error::{OutOfMemory, PointerKind};
 use ascend_alloc::stats::DriverCalls;
 use ascend_alloc::{
-    BlockState, Config, DeviceAllocator, DevicePtr, Error, Result, SegmentSnapshot, Snapshot, Stats,
+    BlockState, Config, DeviceAllocator, DevicePtr, Error, PoolId, Result, SegmentSnapshot, Snapshot, Stats,
 };
 use ascend_sim::exec::EVENT_SYNC;
 use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task};
@@ -68,6 +69,8 @@ pub struct Live {
     pub tag: u64,
     /// Streams it was recorded on.
     pub recorded: Vec<Stream>,
+    /// The pool it was asked for from, if not the default one.
+    pub pool: Option<PoolId>,
 }
 
 /// How a [`World`] is set up.
@@ -131,6 +134,8 @@ pub struct World {
     pub devices: u32,
     /// By device and address.
     pub live: BTreeMap<u64, Live>,
+    /// Live blocks that have no memory at the moment, because their pool sleeps.
+    pub asleep: BTreeSet<u64>,
     /// Whether live blocks are written when allocated and compared in `verify`.
     pub contents: bool,
     /// Whether symbols are missing.
@@ -161,6 +166,7 @@ impl World {
             capacity: setup.sim.capacity,
             devices: setup.sim.devices,
             live: BTreeMap::new(),
+            asleep: BTreeSet::new(),
             contents: true,
             missing: false,
             reused_handles: false,
@@ -197,7 +203,7 @@ impl World {
         Ok(ptr)
     }
 
-    fn note_new(&mut self, device: DeviceId, ptr: DevicePtr, requested: u64, align: u64, stream: Stream) {
+    pub fn note_new(&mut self, device: DeviceId, ptr: DevicePtr, requested: u64, align: u64, stream: Stream) {
         let info = self.alloc.block_info(ptr).expect("a live block");
         assert_eq!((info.device, info.address, info.stream), (device, ptr.0, stream));
         assert_eq!(info.requested, requested, "requested bytes of {ptr:?}");
@@ -210,7 +216,8 @@ impl World {
         assert!(behind.is_none_or(|(&at, _)| ptr.0 + info.bytes <= at), "{ptr:?} overlaps {behind:?}");
         let tag = self.next_tag;
         self.next_tag += 1;
-        let block = Live { device, stream, requested, bytes: info.bytes, tag, recorded: Vec::new() };
+        let block =
+            Live { device, stream, requested, bytes: info.bytes, tag, recorded: Vec::new(), pool: None };
         if self.contents {
             self.write_marks(ptr.0, &block);
         }
@@ -421,7 +428,8 @@ impl World {
         let (active, reserved) = (stats.active_bytes.all.current, stats.reserved_bytes.all.current);
         // I1
         assert!(0 <= requested && requested <= active, "I1: {requested} requested, {active} active");
-        assert!(allocated <= active && active <= reserved, "I1: {allocated} {active} {reserved}");
+        let sleeping = stats.sleeping_bytes as i64;
+        assert!(allocated <= active && active - sleeping <= reserved, "I1: {allocated} {active} {reserved}");
         assert!(reserved as u64 + stats.cached_handles <= self.capacity, "I1: {reserved} reserved");
         let live: Vec<_> = self.live.iter().filter(|(_, block)| block.device == device).collect();
         assert_eq!(allocated as u64, live.iter().map(|(_, block)| block.bytes).sum::<u64>(), "I1: allocated");
@@ -433,6 +441,9 @@ impl World {
         assert_eq!(self.sim.physical_bytes(device), physical, "I5: bytes the driver counts as ours");
         // I2
         for &(&address, block) in &live {
+            if self.asleep.contains(&address) {
+                continue;
+            }
             assert!(self.sim.is_backed(address, block.bytes), "I2: {address:#x} {block:?} is not mapped");
             if self.contents {
                 self.check_marks(address, block);
@@ -522,7 +533,7 @@ fn verify_snapshot(
             }
         }
         assert_eq!(at, segment.address + segment.total_size);
-        total += segment.total_size;
+        total += if segment.is_asleep { 0 } else { segment.total_size };
         let free = |index: usize| {
             let block = &segment.blocks[index];
             block.state == BlockState::Inactive && !block.in_front
@@ -531,7 +542,8 @@ fn verify_snapshot(
             let same = segment.blocks[index - 1].stream == segment.blocks[index].stream;
             // Streams may share a handle one after the other, so equal handles say "same" only
             // while none was destroyed; the heap checker looks at that more closely.
-            let apart = free(index - 1) && free(index) && same && !reused_handles;
+            let mergeable = same && !reused_handles && segment.pool == 0;
+            let apart = free(index - 1) && free(index) && mergeable;
             assert!(!apart, "I4: free neighbours at {:#x}", segment.blocks[index].address);
         }
     }
@@ -546,6 +558,7 @@ fn verify_snapshot(
 /// Mappings that the segments of a snapshot stand for: one for each chunk and each classic block.
 fn mappings(snapshot: &Snapshot) -> u64 {
     let count = |segment: &SegmentSnapshot| match segment.is_expandable {
+        _ if segment.is_asleep => 0,
         true => segment.total_size / GRANULE,
         false => 1,
     };

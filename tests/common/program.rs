@@ -6,6 +6,7 @@
 //! - Another stream that uses it first waits for its stream on the device, and is recorded.
 //! - A stream that was destroyed queues nothing any more; its blocks live on until they are freed.
 
+use super::pooled::Pooled;
 use super::*;
 use ascend_alloc::config::{ROUNDUP_INTERVALS, SetAccess};
 
@@ -19,6 +20,8 @@ pub struct Flavor {
     pub mortal: bool,
     pub devices: u32,
     pub operations: usize,
+    /// Whether there are pools, captures and sleep.
+    pub pools: bool,
 }
 
 /// Functions of the driver that may fail.
@@ -44,17 +47,18 @@ const FUNCTIONS: [&str; 17] = [
 
 /// A stream of the program.
 #[derive(Clone, Copy, Debug)]
-struct Lane {
-    device: DeviceId,
-    stream: Stream,
+pub struct Lane {
+    pub device: DeviceId,
+    pub stream: Stream,
 }
 
 /// A running program.
 pub struct Program {
     pub world: World,
-    rng: fastrand::Rng,
-    flavor: Flavor,
-    lanes: Vec<Lane>,
+    pub rng: fastrand::Rng,
+    pub flavor: Flavor,
+    pub lanes: Vec<Lane>,
+    pub pooled: Pooled,
     /// Streams that are gone: blocks of theirs may live on.
     dead: BTreeSet<(DeviceId, Stream)>,
     /// Freed addresses, to be freed again in vain.
@@ -62,19 +66,19 @@ pub struct Program {
     /// Highest allocated bytes by device since the last reset of peaks.
     peaks: Vec<i64>,
     /// Successful requests by device since the last reset of sums.
-    requests: Vec<i64>,
+    pub requests: Vec<i64>,
     fraction: f64,
     /// Whether address space may run out.
     space_is_short: bool,
-    armed: bool,
-    log: Log,
+    pub armed: bool,
+    pub log: Log,
 }
 
 /// What was done so far; printed when the test fails.
-struct Log(Vec<String>);
+pub struct Log(Vec<String>);
 
 impl Log {
-    fn push(&mut self, line: String) {
+    pub fn push(&mut self, line: String) {
         self.0.push(line);
     }
 }
@@ -153,6 +157,7 @@ impl Program {
             rng,
             flavor,
             lanes,
+            pooled: Pooled::default(),
             dead: BTreeSet::new(),
             stale: Vec::new(),
             peaks: vec![0; flavor.devices as usize],
@@ -166,6 +171,9 @@ impl Program {
 
     /// One random operation.
     pub fn step(&mut self) {
+        if self.flavor.pools && self.rng.u8(..4) == 0 {
+            return self.pool_step();
+        }
         match self.rng.u8(..100) {
             0..38 => self.allocate(),
             38..66 => self.free(),
@@ -204,12 +212,15 @@ impl Program {
         self.world.sim.clear_faults();
         self.world.alloc.set_event_hook(None);
         self.log.push("end".to_owned());
+        self.end_routes();
         let blocks: Vec<u64> = self.world.live.keys().copied().collect();
         for address in blocks {
             self.last_uses(DevicePtr(address));
             self.world.live.remove(&address);
+            self.world.asleep.remove(&address);
             self.world.alloc.deallocate(DevicePtr(address)).expect("freed");
         }
+        self.end_pools();
         self.verify();
         self.world.alloc.empty_cache(None).expect("emptied");
         self.verify();
@@ -226,7 +237,7 @@ impl Program {
         assert_nothing_held(&sim, flavor.devices, !flavor.faults);
     }
 
-    fn lane(&mut self) -> Lane {
+    pub fn lane(&mut self) -> Lane {
         self.lanes[self.rng.usize(..self.lanes.len())]
     }
 
@@ -236,7 +247,7 @@ impl Program {
         self.world.live.keys().nth(pick).map(|&address| DevicePtr(address))
     }
 
-    fn size(&mut self) -> u64 {
+    pub fn size(&mut self) -> u64 {
         let rng = &mut self.rng;
         match rng.u8(..20) {
             0..5 => rng.u64(1..4 * K),
@@ -256,6 +267,11 @@ impl Program {
         let bytes = self.size();
         let align = if self.rng.u8(..12) == 0 { 1 << self.rng.u32(..23) } else { 0 };
         self.log.push(format!("allocate {bytes} align {align} on {lane:?}"));
+        if let Some(pool) = self.routed(lane.device) {
+            let answer = self.world.alloc.allocate(lane.device, bytes, 0, lane.stream);
+            self.log.push(format!("  routed {answer:x?}"));
+            return self.take_in(answer, pool, lane.stream, bytes);
+        }
         let answer = self.world.try_alloc(lane.device, bytes, align, lane.stream);
         self.log.push(format!("  {answer:x?}"));
         match answer {
@@ -278,7 +294,7 @@ impl Program {
     /// With chunks that move, memory is out only when there are not enough for the live blocks and the
     /// request together.
     fn must_be_full(&self, device: DeviceId, bytes: u64, align: u64) {
-        if self.has_classic(device) || self.armed || self.space_is_short {
+        if self.has_classic(device) || self.armed || self.space_is_short || self.pooled.restrain(device) {
             return;
         }
         let live = self.world.live.iter().filter(|(_, block)| block.device == device);
@@ -293,7 +309,10 @@ impl Program {
     }
 
     /// Queues a task that uses a live block to a stream that may use it.
-    fn use_on(&mut self, stream: Stream, label: &'static str, ptr: DevicePtr) {
+    pub fn use_on(&mut self, stream: Stream, label: &'static str, ptr: DevicePtr) {
+        if !self.pooled.is_awake(self.world.live[&ptr.0].pool) {
+            return;
+        }
         self.world.work(stream, label, ptr);
     }
 
@@ -320,8 +339,10 @@ impl Program {
             self.last_uses(ptr);
         }
         self.world.live.remove(&ptr.0);
+        self.world.asleep.remove(&ptr.0);
         self.world.alloc.deallocate(ptr).expect("freed");
         self.stale.push(ptr);
+        self.follow_sleep();
     }
 
     fn share(&mut self) {
@@ -330,7 +351,7 @@ impl Program {
         let users: Vec<Lane> =
             self.lanes.iter().copied().filter(|lane| lane.device == block.device).collect();
         let user = users[self.rng.usize(..users.len())].stream;
-        if self.dead.contains(&(block.device, block.stream)) {
+        if self.dead.contains(&(block.device, block.stream)) || !self.pooled.is_awake(block.pool) {
             return;
         }
         self.log.push(format!("share {ptr:x?} with {user:x?}"));
@@ -365,6 +386,7 @@ impl Program {
                 }
             }
             Ok(false) => {}
+            Err(Error::State { .. }) => assert!(!self.pooled.is_awake(block.pool)),
             Err(Error::Driver(error)) => assert!(self.armed, "{error}"),
             Err(error) => panic!("{error}"),
         }
@@ -372,6 +394,9 @@ impl Program {
 
     fn shrink(&mut self) {
         let Some(ptr) = self.some_block() else { return };
+        if !self.pooled.is_awake(self.world.live[&ptr.0].pool) {
+            return;
+        }
         let requested = self.world.live[&ptr.0].requested;
         let bytes = if self.rng.bool() { self.rng.u64(1..=requested) } else { requested.div_ceil(2) };
         self.log.push(format!("shrink {ptr:x?} from {requested} to {bytes}"));
@@ -429,10 +454,11 @@ impl Program {
             return;
         }
         for id in device.map_or(0..self.flavor.devices, |id| id..id + 1) {
-            if self.has_classic(id) {
+            if self.has_classic(id) || self.pooled.restrain(id) {
                 continue;
             }
-            let live = self.world.live.iter().filter(|(_, block)| block.device == id);
+            let awake = |block: &Live| self.pooled.is_awake(block.pool);
+            let live = self.world.live.iter().filter(|(_, block)| block.device == id && awake(block));
             let granules: BTreeSet<u64> = live
                 .flat_map(|(&address, block)| address / GRANULE..=(address + block.bytes - 1) / GRANULE)
                 .collect();
