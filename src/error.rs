@@ -5,7 +5,11 @@
 
 use core::fmt;
 
-use crate::driver::{DeviceId, DriverError};
+mod out_of_memory;
+
+pub use out_of_memory::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
+
+use crate::driver::DriverError;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -65,50 +69,6 @@ pub enum PointerKind {
     NotLive,
 }
 
-/// What stopped an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutOfMemoryCause {
-    /// The device has no physical memory left.
-    Device,
-    /// The limit set for this allocator (a memory fraction) is reached.
-    Limit,
-    /// No address space could be reserved.
-    AddressSpace,
-}
-
-/// The state of a device when an allocation failed; all sizes in bytes.
-#[derive(Clone, Debug)]
-pub struct OutOfMemory {
-    /// The device asked.
-    pub device: DeviceId,
-    /// Bytes the caller asked for.
-    pub requested: u64,
-    /// What stopped it.
-    pub cause: OutOfMemoryCause,
-    /// Whether a graph was being captured, so that nothing idle could be moved or given back.
-    pub during_capture: bool,
-    /// Bytes handed out.
-    pub allocated: u64,
-    /// Allocated bytes plus bytes that wait for streams.
-    pub active: u64,
-    /// Bytes with physical memory behind them.
-    pub reserved: u64,
-    /// Physical memory this allocator holds without an address (cached handles).
-    pub cached_handles: u64,
-    /// Largest request the free blocks could have served.
-    pub largest_free: u64,
-    /// Free bytes of the device, as the driver counts them.
-    pub device_free: u64,
-    /// Total bytes of the device, as the driver counts them.
-    pub device_total: u64,
-    /// The limit in force, if one is set.
-    pub limit: Option<u64>,
-    /// The streams that hold most, largest first: raw stream handle and live bytes.
-    pub holders: Vec<(u64, u64)>,
-    /// What to change, given the configuration in force.
-    pub advice: &'static str,
-}
-
 impl fmt::Display for PointerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -116,39 +76,6 @@ impl fmt::Display for PointerKind {
             Self::Interior => "lies inside a live block but is not its start",
             Self::NotLive => "is not live (freed before, or never handed out)",
         })
-    }
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "out of memory on device {}: asked for {} bytes; {} allocated, {} active, {} reserved, \
-             {} in cached handles, largest free block {}; device {} free of {}",
-            self.device,
-            self.requested,
-            self.allocated,
-            self.active,
-            self.reserved,
-            self.cached_handles,
-            self.largest_free,
-            self.device_free,
-            self.device_total,
-        )?;
-        match self.cause {
-            OutOfMemoryCause::Device => write!(f, "; the device is full")?,
-            OutOfMemoryCause::Limit => {
-                write!(f, "; the limit of {} bytes is reached", self.limit.unwrap_or(0))?;
-            }
-            OutOfMemoryCause::AddressSpace => write!(f, "; no address space could be reserved")?,
-        }
-        if self.during_capture {
-            write!(f, "; a graph was being captured, so idle memory could not be used")?;
-        }
-        for (stream, bytes) in &self.holders {
-            write!(f, "; stream {stream:#x} holds {bytes}")?;
-        }
-        write!(f, ". {}", self.advice)
     }
 }
 

@@ -294,7 +294,7 @@ fn b46_advice_fits_the_configuration() {
         let mut world = Setup::default().conf(conf).build();
         let s0 = world.stream();
         let report = world.alloc_fails(2 * G, s0);
-        assert_eq!(report.advice.contains("expandable_segments:True"), advises, "{}", report.advice);
+        assert_eq!(report.advice().contains("expandable_segments:True"), advises, "{}", report.advice());
         let text = ascend_alloc::Error::OutOfMemory(Box::new(report)).to_string();
         assert!(text.contains("2147483648") && text.contains("device is full"), "{text}");
         world.close();

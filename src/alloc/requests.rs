@@ -7,7 +7,7 @@ use crate::core::plan::{self, Outcome, Request, Rung, Step};
 use crate::core::pool::DEFAULT;
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
-use crate::driver::{DriverResult, MemoryInfo, Stream};
+use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
@@ -339,17 +339,14 @@ impl Caller<'_> {
     /// Adds to an out-of-memory error what only the driver and the front know.
     pub(super) fn complete(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
-            let info: DriverResult<MemoryInfo> = self.driver.memory_info(self.device.limits.device);
-            if let Ok(info) = info {
-                report.device_free = info.free;
-                report.device_total = info.total;
-            }
             let stats = self.device.stats();
             report.allocated = stats.allocated_bytes.all.current as u64;
             report.active = stats.active_bytes.all.current as u64;
             // What the request created was given back before it failed.
             report.reserved = stats.reserved_bytes.all.current as u64;
             report.cached_handles = stats.cached_handles;
+            let info = self.driver.memory_info(self.device.limits.device);
+            report.add_device(info.ok(), report.reserved + report.cached_handles);
         }
         error
     }

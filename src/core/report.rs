@@ -1,10 +1,20 @@
 //! The error of a request that nothing could serve: what was there, who holds it, and what would help.
+//!
+//! It is made once for a request that fails, and walks all blocks.
+
+use std::collections::BTreeMap;
 
 use super::Core;
 use super::block::State;
 use super::plan::Request;
-use crate::error::{Error, OutOfMemory, OutOfMemoryCause};
+use super::pool::PoolIndex;
+use super::segment::Class;
+use super::stream::StreamId;
+use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
 use crate::hook::Action;
+
+/// As many entries of a list as a person wants to read.
+const MOST: usize = 8;
 
 impl Core {
     /// The error for a request that nothing could serve; the facade adds the device's own figures.
@@ -19,59 +29,172 @@ impl Core {
         } else {
             OutOfMemoryCause::Device
         };
+        let pools = self.shares();
+        let idle: u64 = pools.iter().map(|share| share.idle).sum();
         Error::OutOfMemory(Box::new(OutOfMemory {
             device: self.limits.device,
             requested: request.requested,
+            lacking: if request.lack > 0 { request.lack } else { request.len },
             cause,
             during_capture: self.capturing > 0,
             allocated: 0,
             active: 0,
             reserved: self.tally.reserved.stats[0].current as u64,
+            idle,
+            scattered: self.scattered(),
             cached_handles: self.cached.len() as u64 * self.limits.granule,
-            largest_free: self.largest_free(),
+            largest_free: pools.iter().map(|share| share.largest_fit).max().unwrap_or(0),
             device_free: 0,
             device_total: self.limits.total,
+            held_by_others: 0,
             limit: self.limit,
+            soft_limit: self.soft_limit(),
+            address_space: self.tally.address_space,
             holders: self.holders(),
-            advice: self.advice(cause),
+            pending: self.pending(),
+            remedies: self.remedies(cause, idle),
+            pools: top(pools, |share| share.reserved),
         }))
     }
 
-    /// The largest free block of any stream and class, bytes.
-    fn largest_free(&self) -> u64 {
-        let bins = self.streams.iter().flat_map(|state| state.bins.iter());
-        bins.map(|(_, bins)| bins.largest(&self.blocks)).max().unwrap_or(0)
+    /// What each pool has.
+    fn shares(&self) -> Vec<PoolShare> {
+        let mut shares: BTreeMap<PoolIndex, PoolShare> = BTreeMap::new();
+        for index in self.pools.indices() {
+            let pool = self.pools.get(index);
+            let largest_fit = Class::all(index).into_iter().map(|class| self.largest_free(class)).max();
+            let share = PoolShare {
+                pool: pool.serial,
+                tag: pool.rules.tag.clone(),
+                reserved: 0,
+                idle: 0,
+                largest_fit: largest_fit.unwrap_or(0),
+            };
+            shares.insert(index, share);
+        }
+        for (_, segment) in &self.segments {
+            if let Some(share) = shares.get_mut(&segment.class.pool()) {
+                share.reserved += segment.mapped;
+            }
+        }
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free) {
+            if let Some(share) = shares.get_mut(&block.class.pool()) {
+                share.idle += block.len;
+            }
+        }
+        shares.into_values().collect()
     }
 
-    /// The streams that hold most live bytes.
-    fn holders(&self) -> Vec<(u64, u64)> {
-        /// As many as a person wants to read.
-        const MOST: usize = 4;
-        let mut bytes = vec![0; self.streams.len()];
+    /// The largest free block of a class, of any stream, bytes.
+    fn largest_free(&self, class: Class) -> u64 {
+        let bins = self.streams.iter().filter_map(|state| state.bins.get(class));
+        bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0)
+    }
+
+    /// Free bytes of growable segments that share their chunk with something that is not free.
+    fn scattered(&self) -> u64 {
+        let parts =
+            self.blocks.iter().filter(|(_, block)| block.state == State::Free && !block.class.is_classic());
+        let outside = parts.map(|(_, block)| {
+            let (first, end) = self.whole_chunks(block.addr, block.end());
+            block.len - end.saturating_sub(first)
+        });
+        outside.sum()
+    }
+
+    /// Who holds most, by pool and stream.
+    fn holders(&self) -> Vec<Holder> {
+        let mut sums: BTreeMap<(PoolIndex, StreamId), (u64, u64)> = BTreeMap::new();
         for (_, block) in
             self.blocks.iter().filter(|(_, block)| matches!(block.state, State::Live | State::Waiting))
         {
-            bytes[block.home as usize] += block.len;
+            let sum = sums.entry((block.class.pool(), block.home)).or_default();
+            *sum = (sum.0 + block.len, sum.1 + 1);
         }
-        let mut holders: Vec<_> =
-            self.streams.iter().zip(bytes).map(|(state, n)| (state.handle.0, n)).collect();
-        holders.retain(|&(_, bytes)| bytes > 0);
-        holders.sort_by_key(|&(_, bytes)| core::cmp::Reverse(bytes));
-        holders.truncate(MOST);
-        holders
+        let holders = sums.into_iter().map(|((pool, stream), (bytes, blocks))| {
+            let pool = self.pools.get(pool);
+            let stream = self.streams[stream as usize].handle;
+            Holder { pool: pool.serial, tag: pool.rules.tag.clone(), stream, bytes, blocks }
+        });
+        top(holders.collect(), |holder| holder.bytes)
     }
 
-    fn advice(&self, cause: OutOfMemoryCause) -> &'static str {
-        match cause {
-            OutOfMemoryCause::Limit => "Raise per_process_memory_fraction, or free blocks.",
-            OutOfMemoryCause::AddressSpace => "Set reservation_gb lower, or free segments with empty_cache.",
-            OutOfMemoryCause::Device if !self.config.expandable_segments => {
-                "Set expandable_segments:True, so that idle memory can be moved together."
+    /// The streams that hold freed memory back.
+    fn pending(&self) -> Vec<HeldBack> {
+        let mut held: BTreeMap<StreamId, u64> = BTreeMap::new();
+        for (id, block) in self.blocks.iter() {
+            match block.state {
+                State::Free if !self.is_quiescent(id) => *held.entry(block.home).or_default() += block.len,
+                State::Waiting => {
+                    for &(user, epoch) in self.waits.get(&id).into_iter().flatten() {
+                        if !self.streams[user as usize].passed(epoch) {
+                            *held.entry(user).or_default() += block.len;
+                        }
+                    }
+                }
+                _ => {}
             }
-            OutOfMemoryCause::Device if !self.reservable => {
-                "Address ranges cannot be reserved here, so idle memory cannot be moved together; free blocks."
-            }
-            OutOfMemoryCause::Device => "Free blocks, or use less memory outside this allocator.",
         }
+        let pending = held.into_iter().map(|(stream, bytes)| {
+            let state = &self.streams[stream as usize];
+            HeldBack { stream: state.handle, bytes, events: state.closing.len() }
+        });
+        top(pending.collect(), |held| held.bytes)
     }
+
+    /// What would have helped, as far as the core can tell.
+    fn remedies(&self, cause: OutOfMemoryCause, idle: u64) -> Vec<Remedy> {
+        let mut remedies = Vec::new();
+        let mut add = |bytes, change, reason| remedies.push(Remedy { change, bytes, reason });
+        if self.capturing > 0 {
+            let reason = "while one is being captured nothing is moved, given back or waited for.";
+            add(idle, "Allocate before the capture of a graph begins", reason);
+        }
+        if !self.config.expandable_segments {
+            add(idle, "Set expandable_segments:True", "idle memory can be moved together then.");
+        } else if !self.reservable {
+            let reason = "address ranges cannot be reserved here, so idle memory cannot be moved together.";
+            add(0, "Free blocks", reason);
+        }
+        if cause == OutOfMemoryCause::AddressSpace {
+            let reason = "smaller reservations find room more easily.";
+            add(0, "Set reservation_gb lower, or call empty_cache", reason);
+        }
+        let fixed = self.free_bytes(|class| self.pools.get(class.pool()).is_fixed());
+        if fixed > 0 && self.capturing == 0 {
+            add(fixed, "Release captured graphs", "their pools keep idle memory in place.");
+        }
+        let rounding = self.rounded_up();
+        if self.config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) && rounding > 0 {
+            add(rounding, "Set roundup_power2_divisions:0", "live blocks are rounded up by so much.");
+        }
+        if self.config.max_split_size.is_some() && !self.config.expandable_segments {
+            let large = |class: Class| class.is_classic_large();
+            let whole = self.free_bytes(large);
+            if whole > 0 {
+                add(whole, "Raise max_split_size_mb", "idle blocks that large are not split.");
+            }
+        }
+        remedies
+    }
+
+    /// Free bytes in segments of some classes.
+    fn free_bytes(&self, wanted: impl Fn(Class) -> bool) -> u64 {
+        let free = self.blocks.iter().filter(|(_, block)| block.state == State::Free && wanted(block.class));
+        free.map(|(_, block)| block.len).sum()
+    }
+
+    /// Bytes of live blocks beyond what was asked for, in the default pool and all others.
+    fn rounded_up(&self) -> u64 {
+        let live = self.blocks.iter().filter(|(_, block)| block.state == State::Live && block.requested > 0);
+        live.map(|(_, block)| block.len.saturating_sub(block.requested)).sum()
+    }
+}
+
+/// The entries with most, largest first.
+fn top<T>(mut entries: Vec<T>, bytes: impl Fn(&T) -> u64) -> Vec<T> {
+    entries.retain(|entry| bytes(entry) > 0);
+    entries.sort_by_key(|entry| core::cmp::Reverse(bytes(entry)));
+    entries.truncate(MOST);
+    entries
 }

@@ -1,0 +1,272 @@
+//! Out of memory as a value: what was asked for, what there is and who has it, and what would have helped.
+
+use core::fmt;
+
+use crate::driver::{DeviceId, MemoryInfo, Stream};
+
+/// What stopped an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutOfMemoryCause {
+    /// The device has no physical memory left.
+    Device,
+    /// The limit set for this allocator (a memory fraction, or bytes) is reached.
+    Limit,
+    /// No address space could be reserved.
+    AddressSpace,
+}
+
+/// The state of a device when an allocation failed; all sizes in bytes. Its text is meant for people.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The device asked.
+    pub device: DeviceId,
+    /// Bytes the caller asked for.
+    pub requested: u64,
+    /// Bytes of physical memory that were missing in the end; the length of the block where that is not known.
+    pub lacking: u64,
+    /// What stopped it.
+    pub cause: OutOfMemoryCause,
+    /// Whether a graph was being captured on the device, so that nothing could be given back or waited for.
+    pub during_capture: bool,
+    /// Bytes handed out.
+    pub allocated: u64,
+    /// Allocated bytes plus bytes that wait for streams.
+    pub active: u64,
+    /// Bytes with physical memory behind them.
+    pub reserved: u64,
+    /// Reserved bytes that are free.
+    pub idle: u64,
+    /// Idle bytes in chunks that live or waiting blocks share, so that they cannot be moved or given back.
+    pub scattered: u64,
+    /// Physical memory this allocator holds without an address (cached handles).
+    pub cached_handles: u64,
+    /// Largest request the free blocks could have served.
+    pub largest_free: u64,
+    /// Free bytes of the device, as the driver counts them; zero if it does not say.
+    pub device_free: u64,
+    /// Total bytes of the device, as the driver counts them.
+    pub device_total: u64,
+    /// Bytes of the device that are neither free nor held by this allocator: other processes, other libraries.
+    pub held_by_others: u64,
+    /// The limit in force, if one is set.
+    pub limit: Option<u64>,
+    /// The soft limit in force, if one is set.
+    pub soft_limit: Option<u64>,
+    /// Address space reserved.
+    pub address_space: u64,
+    /// What each pool has, those with most first.
+    pub pools: Vec<PoolShare>,
+    /// Who holds most, largest first.
+    pub holders: Vec<Holder>,
+    /// Streams that hold freed memory back, those with most first.
+    pub pending: Vec<HeldBack>,
+    /// What would have helped, the most helpful first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What a pool has when an allocation fails; sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolShare {
+    /// Its number (`PoolId::serial`); 0 is the default pool.
+    pub pool: u64,
+    /// Its tag.
+    pub tag: String,
+    /// Physical memory in it.
+    pub reserved: u64,
+    /// Free bytes in it.
+    pub idle: u64,
+    /// Largest request its free blocks could serve.
+    pub largest_fit: u64,
+}
+
+/// The blocks of one pool that were allocated for one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The pool's number (`PoolId::serial`); 0 is the default pool.
+    pub pool: u64,
+    /// The pool's tag.
+    pub tag: String,
+    /// The stream.
+    pub stream: Stream,
+    /// Bytes that are live or wait for streams.
+    pub bytes: u64,
+    /// How many blocks that are.
+    pub blocks: u64,
+}
+
+/// A stream that has not passed the frees of some memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldBack {
+    /// The stream.
+    pub stream: Stream,
+    /// Bytes of freed blocks that it may still use.
+    pub bytes: u64,
+    /// Events on it that have not completed.
+    pub events: usize,
+}
+
+/// A change that would have made memory available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// The setting or the call.
+    pub change: &'static str,
+    /// Bytes it would have made available; 0 where that cannot be told.
+    pub bytes: u64,
+    /// Why, as a sentence.
+    pub reason: &'static str,
+}
+
+impl OutOfMemory {
+    /// What would have helped, as one text.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        if self.remedies.is_empty() {
+            return "Free blocks, or ask for less.".to_owned();
+        }
+        let mut lines: Vec<String> = Vec::new();
+        for Remedy { change, bytes, reason } in &self.remedies {
+            let gain = if *bytes > 0 { format!(" ({} more)", Bytes(*bytes)) } else { String::new() };
+            lines.push(format!("{change}{gain}: {reason}"));
+        }
+        lines.join(" ")
+    }
+
+    /// Adds what only the driver knows, and what follows from it.
+    pub(crate) fn add_device(&mut self, info: Option<MemoryInfo>, held: u64) {
+        if let Some(info) = info {
+            (self.device_free, self.device_total) = (info.free, info.total);
+            self.held_by_others = info.total.saturating_sub(info.free).saturating_sub(held);
+        }
+        let total = self.device_total;
+        match self.cause {
+            OutOfMemoryCause::Limit if self.device_free > 0 => {
+                let gain = self.device_free;
+                let change = "Raise per_process_memory_fraction or memory_limit_mb";
+                let reason = "the device has room beyond the limit.";
+                self.remedies.push(Remedy { change, bytes: gain, reason });
+            }
+            OutOfMemoryCause::Device if self.requested > total => {
+                let (change, reason) = ("Ask for less", "no block can be larger than the device.");
+                self.remedies.push(Remedy { change, bytes: 0, reason });
+            }
+            _ => {}
+        }
+        if self.cause == OutOfMemoryCause::Device && self.held_by_others > total / 64 {
+            let change = "Use less memory outside this allocator";
+            let reason = "other processes or libraries hold it on the device.";
+            self.remedies.push(Remedy { change, bytes: self.held_by_others, reason });
+        }
+        let lacking = self.lacking;
+        self.remedies.sort_by_key(|remedy| (remedy.bytes < lacking, core::cmp::Reverse(remedy.bytes)));
+    }
+}
+
+/// Bytes as people read them: a rounded number, and the exact one where that is another.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        match units.into_iter().find(|&(_, unit)| self.0 >= unit) {
+            Some((name, unit)) if self.0.is_multiple_of(unit) => write!(f, "{} {name}", self.0 / unit),
+            Some((name, unit)) => write!(f, "{:.2} {name}", self.0 as f64 / unit as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// A pool in a text.
+struct Name<'a>(u64, &'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (0, _) => f.write_str("the default pool"),
+            (pool, "") => write!(f, "pool {pool}"),
+            (pool, tag) => write!(f, "pool {pool} \"{tag}\""),
+        }
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "out of memory on device {}: ", self.device)?;
+        write!(f, "asked for {} ({} bytes), ", Bytes(self.requested), self.requested)?;
+        write!(f, "{} are lacking; ", Bytes(self.lacking))?;
+        match self.cause {
+            OutOfMemoryCause::Device => write!(f, "the device is full")?,
+            OutOfMemoryCause::Limit => {
+                write!(f, "the limit of {} is reached", Bytes(self.limit.unwrap_or(0)))?;
+            }
+            OutOfMemoryCause::AddressSpace => write!(f, "no address space could be reserved")?,
+        }
+        if self.during_capture {
+            write!(f, "; during the capture of a graph nothing can be given back")?;
+        }
+        self.fmt_sums(f)?;
+        self.fmt_shares(f)?;
+        write!(f, "\n  what helps: {}", self.advice())
+    }
+}
+
+impl OutOfMemory {
+    fn fmt_sums(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.active.saturating_sub(self.allocated);
+        write!(
+            f,
+            "\n  held: {} handed out, {} waiting for streams, {} idle ({} of it between live blocks), {} in cached \
+             handles; address space {}",
+            Bytes(self.allocated),
+            Bytes(waiting),
+            Bytes(self.idle),
+            Bytes(self.scattered),
+            Bytes(self.cached_handles),
+            Bytes(self.address_space),
+        )?;
+        write!(
+            f,
+            "\n  device: {} free of {}, {} held by others",
+            Bytes(self.device_free),
+            Bytes(self.device_total),
+            Bytes(self.held_by_others)
+        )?;
+        if let Some(limit) = self.limit {
+            write!(f, "; limit {}", Bytes(limit))?;
+        }
+        if let Some(limit) = self.soft_limit {
+            write!(f, "; soft limit {}", Bytes(limit))?;
+        }
+        Ok(())
+    }
+
+    fn fmt_shares(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for PoolShare { pool, tag, reserved, idle, largest_fit } in &self.pools {
+            let (reserved, idle, fit) = (Bytes(*reserved), Bytes(*idle), Bytes(*largest_fit));
+            write!(f, "\n  {}: {reserved}, {idle} idle, largest fit {fit}", Name(*pool, tag))?;
+        }
+        for Holder { pool, tag, stream, bytes, blocks } in &self.holders {
+            let (name, bytes) = (Name(*pool, tag), Bytes(*bytes));
+            let word = if *blocks == 1 { "block" } else { "blocks" };
+            write!(f, "\n  {bytes} in {blocks} {word} of {name} for stream {:#x}", stream.0)?;
+        }
+        for HeldBack { stream, bytes, events } in &self.pending {
+            let bytes = Bytes(*bytes);
+            write!(f, "\n  {bytes} of freed blocks held back by stream {:#x} ({events} events)", stream.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_that_fits() {
+        let shown: Vec<String> = [0, 512, 1 << 10, 1536, (3 << 30) + (1 << 29), 2 << 30]
+            .map(|bytes| Bytes(bytes).to_string())
+            .into();
+        assert_eq!(shown, ["0 B", "512 B", "1 KiB", "1.50 KiB", "3.50 GiB", "2 GiB"]);
+    }
+}

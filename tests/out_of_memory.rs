@@ -1,0 +1,143 @@
+//! What an out-of-memory error says: every field, and the text.
+
+mod common;
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::error::{HeldBack, Holder, OutOfMemoryCause, PoolShare};
+use ascend_alloc::{Error, PoolOptions};
+use common::{CLASSIC, M, Setup};
+
+#[test]
+fn every_field_says_what_is_there() {
+    let world = Setup::default().capacity(256 * M).build();
+    let (s0, s1) = (world.stream(), world.stream());
+    world.alloc.set_soft_limit(0, Some(200 * M)).expect("set");
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("weights")).expect("a pool");
+    let weights = [0, 1].map(|_| world.alloc.allocate_in(pool, 20 * M, 0, s1).expect("memory"));
+    let a = world.alloc.allocate(0, 101 * M, 0, s0).expect("memory");
+    // Two MiB of it are free, one in a chunk of its own, one beside a live block.
+    let b = world.alloc.allocate(0, 3 * M, 0, s0).expect("memory");
+    world.sim.set_foreign_bytes(0, 64 * M);
+    let answer = world.alloc.allocate(0, 100 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!((report.device, report.requested, report.cause), (0, 100 * M, OutOfMemoryCause::Device));
+    // 144 MiB are held and 64 MiB are another's, so 48 MiB are free.
+    assert_eq!(report.lacking, 52 * M);
+    assert_eq!((report.allocated, report.active, report.reserved), (144 * M, 144 * M, 144 * M));
+    assert_eq!((report.idle, report.scattered, report.cached_handles, report.largest_free), (0, 0, 0, 0));
+    assert_eq!((report.device_free, report.device_total), (48 * M, 256 * M));
+    assert_eq!(report.held_by_others, 64 * M);
+    assert_eq!((report.limit, report.soft_limit), (None, Some(200 * M)));
+    let stats = world.stats();
+    assert_eq!(report.address_space, stats.reserved_address_space);
+    let share = |pool, tag: &str, reserved| PoolShare {
+        pool,
+        tag: tag.to_owned(),
+        reserved,
+        idle: 0,
+        largest_fit: 0,
+    };
+    assert_eq!(report.pools, [share(0, "", 104 * M), share(pool.serial, "weights", 40 * M)]);
+    let holder =
+        |pool, tag: &str, stream, bytes, blocks| Holder { pool, tag: tag.to_owned(), stream, bytes, blocks };
+    let holders = [holder(0, "", s0, 104 * M, 2), holder(pool.serial, "weights", s1, 40 * M, 2)];
+    assert_eq!(report.holders, holders);
+    assert_eq!(report.pending, []);
+    let helps: Vec<_> = report.remedies.iter().map(|remedy| (remedy.change, remedy.bytes)).collect();
+    assert_eq!(helps, [("Use less memory outside this allocator", 64 * M)]);
+    let text = Error::OutOfMemory(report).to_string();
+    for part in [
+        "asked for 100 MiB (104857600 bytes), 52 MiB are lacking; the device is full",
+        "144 MiB handed out, 0 B waiting for streams, 0 B idle (0 B of it between live blocks)",
+        "device: 48 MiB free of 256 MiB, 64 MiB held by others; soft limit 200 MiB",
+        "the default pool: 104 MiB, 0 B idle, largest fit 0 B",
+        "pool 1 \"weights\": 40 MiB",
+        "104 MiB in 2 blocks of the default pool for stream 0x",
+        "what helps: Use less memory outside this allocator (64 MiB more)",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    weights.into_iter().chain([a, b]).for_each(|ptr| world.alloc.deallocate(ptr).expect("freed"));
+    world.close();
+}
+
+/// Idle memory that is of no use, and who holds it back.
+#[test]
+fn idle_and_pending_memory_is_named() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(3 * M, s0);
+    let b = world.alloc(3 * M, s0);
+    world.free(a);
+    // One chunk of the first is free, the other is shared with the second.
+    let c = world.alloc(20 * M, s1);
+    world.share(s0, "t1", c);
+    world.free(c);
+    // The stream cannot be waited for, neither on the device nor by the host.
+    for wait in
+        ["aclrtStreamWaitEvent", "aclrtSynchronizeEvent", "aclrtSynchronizeStream", "aclrtSynchronizeDevice"]
+    {
+        world.sim.fail(wait, 1, 507_899, true).expect("a function");
+    }
+    let answer = world.alloc.allocate(0, 60 * M, 0, s1);
+    assert!(matches!(answer, Err(Error::Driver(_))), "{answer:?}");
+    world.sim.clear_faults();
+    world.verify();
+    // A request larger than the device fails before anything is waited for.
+    let report = world.alloc_fails(65 * M, s1);
+    assert_eq!(report.scattered, M, "{report}");
+    // What was moved together for the request that failed went back to the device with it.
+    assert_eq!(report.idle, M, "{report}");
+    let held: Vec<HeldBack> = report.pending.iter().filter(|held| held.bytes == 20 * M).copied().collect();
+    assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<Stream>>(), [s0], "{report}");
+    assert!(report.to_string().contains("20 MiB of freed blocks held back by stream 0x"), "{report}");
+    world.free(b);
+    world.close();
+}
+
+/// What helps depends on what is in the way.
+#[test]
+fn the_remedy_fits_the_cause() {
+    let mut world = Setup::default().conf("memory_limit_mb:100").build();
+    let s0 = world.stream();
+    world.alloc(60 * M, s0);
+    let report = world.alloc_fails(60 * M, s0);
+    assert_eq!(
+        (report.cause, report.lacking, report.limit),
+        (OutOfMemoryCause::Limit, 20 * M, Some(100 * M))
+    );
+    assert!(report.advice().starts_with("Raise per_process_memory_fraction or memory_limit_mb"), "{report}");
+    assert_eq!(report.remedies[0].bytes, report.device_free);
+    world.close();
+
+    let mut world = Setup::default().conf(CLASSIC).capacity(100 * M).build();
+    let s0 = world.stream();
+    let blocks: Vec<_> = (0..10).map(|_| world.alloc(5 * M, s0)).collect();
+    for block in blocks.into_iter().step_by(2) {
+        world.free(block);
+    }
+    let report = world.alloc_fails(95 * M, s0);
+    assert!(report.advice().contains("Set expandable_segments:True"), "{report}");
+    let remedy = report.remedies.iter().find(|remedy| remedy.change.contains("expandable")).expect("one");
+    assert_eq!((remedy.bytes, report.idle), (report.idle, report.reserved - report.active), "{report}");
+    world.close();
+
+    let mut world = Setup::default().conf("roundup_power2_divisions:1").capacity(64 * M).build();
+    let s0 = world.stream();
+    world.alloc(40 * M, s0);
+    assert!(!world.alloc_fails(40 * M, s0).advice().contains("roundup"));
+    world.close();
+    let mut world = Setup::default().conf("roundup_power2_divisions:2").capacity(64 * M).build();
+    let s0 = world.stream();
+    world.alloc(33 * M, s0);
+    let report = world.alloc_fails(30 * M, s0);
+    let remedy = report.remedies.iter().find(|remedy| remedy.change.contains("roundup")).expect("one");
+    assert_eq!(remedy.bytes, 15 * M, "{report}");
+    world.close();
+
+    let mut world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let report = world.alloc_fails(65 * M, s0);
+    assert!(report.advice().starts_with("Ask for less: no block can be larger"), "{report}");
+    world.close();
+}
