@@ -16,7 +16,8 @@
 //! | `growing` | segments of growing buffers |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
-//! | `plan` | steps and outcomes, and performing a step on a driver |
+//! | `plan` | steps and outcomes |
+//! | `perform` | performing a step on a driver |
 //! | `ladder` | the order of steps until a request is served or refused |
 //! | `commit` | outcomes back into the heap |
 //! | `age` | which idle memory is how old |
@@ -38,6 +39,7 @@ pub(crate) mod commit;
 pub(crate) mod growing;
 pub(crate) mod heap;
 pub(crate) mod ladder;
+pub(crate) mod perform;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod pool;

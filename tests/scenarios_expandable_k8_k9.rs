@@ -160,6 +160,8 @@ fn b40_the_hook_is_told_of_everything() {
 fn b40_a_wait_holds_no_lock() {
     let mut setup = Setup::default();
     setup.sim.exec_mode = ExecMode::Threads;
+    // The task begins at once and ends when it is told.
+    setup.sim.lag = 0;
     let mut world = setup.build();
     let (s0, s1) = (world.stream(), world.stream());
     let y = world.alloc(20 * M, s1);

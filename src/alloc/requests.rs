@@ -3,7 +3,8 @@
 use super::device::Caller;
 use super::pressure::UnderWay;
 use crate::core::block::BlockId;
-use crate::core::plan::{self, Outcome, Request, Rung, Step};
+use crate::core::perform;
+use crate::core::plan::{Outcome, Request, Rung, Step};
 use crate::core::pool::DEFAULT;
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
@@ -104,13 +105,13 @@ impl Caller<'_> {
         drop(core);
         let mut calls = DriverCalls::default();
         let limits = &self.device.limits;
-        let caller = plan::Caller {
+        let caller = perform::Caller {
             driver: self.driver,
             device: limits.device,
             granule: limits.granule,
             pages: limits.pages,
         };
-        let outcome = plan::perform(caller, step, &mut calls);
+        let outcome = perform::perform(caller, step, &mut calls);
         let now = self.driver.now();
         let mut core = self.device.core.lock();
         let frees = core.frees;

@@ -12,7 +12,8 @@
 use super::device::{Caller, Device};
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
-use crate::core::plan::{self, Remap, Request, Spare, Step};
+use crate::core::perform;
+use crate::core::plan::{Remap, Request, Spare, Step};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept};
 use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, PhysicalHandle, Stream};
@@ -529,14 +530,14 @@ impl Caller<'_> {
         let generation = core.generation;
         drop(core);
         let limits = &self.device.limits;
-        let caller = plan::Caller {
+        let caller = perform::Caller {
             driver: self.driver,
             device: limits.device,
             granule: limits.granule,
             pages: limits.pages,
         };
         let mut calls = DriverCalls::default();
-        let mut done = plan::remap_chunks(caller, &remap, &mut calls);
+        let mut done = perform::remap_chunks(caller, &remap, &mut calls);
         let failure = done.failure.take().map(|(_, error)| error);
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);

@@ -1,0 +1,272 @@
+//! Performing a step on a driver, without any lock.
+
+use smallvec::SmallVec;
+
+use super::plan::{Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose};
+use super::stream::StreamId;
+use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, Stream};
+use crate::stats::DriverCalls;
+
+/// What [`perform`] needs besides the step.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// The driver.
+    pub(crate) driver: &'a dyn Driver,
+    /// The device.
+    pub(crate) device: DeviceId,
+    /// Bytes of a chunk.
+    pub(crate) granule: u64,
+    /// Pages behind chunks.
+    pub(crate) pages: PageKind,
+}
+
+/// Calls the driver for a step that needs it, and counts the calls. No lock may be held.
+pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -> Outcome {
+    let Caller { driver, device, .. } = caller;
+    match step {
+        Step::Query(closing) => query(caller, &closing, calls),
+        Step::Record(streams) => {
+            let recorded = streams
+                .into_iter()
+                .map(|(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls)));
+            Outcome::Recorded(recorded.collect())
+        }
+        Step::Join(waiter, handle, others) => join(caller, waiter, handle, others, calls),
+        Step::Reserve(class, wish, least) => Outcome::Reserved(class, reserve(caller, wish, least, calls)),
+        Step::Remap(remap) => {
+            let remapped = remap_chunks(caller, &remap, calls);
+            Outcome::Remapped(remap, Box::new(remapped))
+        }
+        Step::Classic(class, bytes, _, None) => {
+            calls.malloc += 1;
+            let answer = driver.malloc(device, bytes, PageKind::Huge).map(Some).map_err(|error| {
+                // So that no more is given back than is missing.
+                let info = error.is_out_of_memory().then(|| driver.memory_info(device).ok()).flatten();
+                (error, info.map(|info| info.free))
+            });
+            Outcome::Classic(class, bytes, answer)
+        }
+        Step::Classic(class, bytes, stream, Some(source)) => {
+            Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
+        }
+        Step::GiveBack(what) => give_back(caller, what, calls),
+        Step::Pause => {
+            std::thread::yield_now();
+            Outcome::Paused
+        }
+        Step::WaitEvent(stream, event, epoch) => {
+            calls.wait_event += 1;
+            Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))
+        }
+        Step::WaitDevice(epochs) => {
+            calls.wait_device += 1;
+            Outcome::Synchronized(epochs, driver.synchronize_device(device))
+        }
+        Step::Ready(_) | Step::Flush | Step::Ask(_) | Step::Await | Step::Fail(_) => {
+            unreachable!("needs no driver")
+        }
+    }
+}
+
+fn query(caller: Caller<'_>, closing: &Closing, calls: &mut DriverCalls) -> Outcome {
+    let mut over = Closing::new();
+    let mut failure = None;
+    let mut pending = None;
+    for &(id, event, epoch) in closing {
+        // Events of a stream complete in order: behind one that has not, none has.
+        if pending == Some(id) {
+            continue;
+        }
+        calls.query_event += 1;
+        match caller.driver.query_event(caller.device, event) {
+            Ok(true) => over.push((id, event, epoch)),
+            Ok(false) => pending = Some(id),
+            Err(error) => {
+                failure.get_or_insert(error);
+                pending = Some(id);
+            }
+        }
+    }
+    Outcome::Queried(over, failure)
+}
+
+fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut DriverCalls) -> Recorded {
+    let Caller { driver, device, .. } = caller;
+    // Where that cannot be told, the stream is left alone.
+    if driver.is_capturing(device, handle).unwrap_or(true) {
+        return Recorded::Captured(event);
+    }
+    let event = match event.map_or_else(|| driver.create_event(device), Ok) {
+        Ok(event) => event,
+        // The events of the device are used up: the epoch is closed by a later one.
+        Err(_) => return Recorded::Captured(None),
+    };
+    calls.record_event += 1;
+    match driver.record_event(device, event, handle) {
+        Ok(()) => Recorded::Done(event),
+        Err(_) => Recorded::Refused(Some(event)),
+    }
+}
+
+fn join(
+    caller: Caller<'_>,
+    waiter: StreamId,
+    handle: Stream,
+    others: ToClose,
+    calls: &mut DriverCalls,
+) -> Outcome {
+    let Caller { driver, device, .. } = caller;
+    let captured = driver.is_capturing(device, handle).unwrap_or(true);
+    let joined = others.into_iter().map(|(id, other, epoch, event)| {
+        if captured {
+            return (id, epoch, Recorded::Captured(event), false);
+        }
+        let recorded = record(caller, other, event, calls);
+        let Recorded::Done(event) = recorded else { return (id, epoch, recorded, false) };
+        calls.stream_wait += 1;
+        (id, epoch, recorded, driver.stream_wait_event(device, handle, event).is_ok())
+    });
+    Outcome::Joined(waiter, joined.collect())
+}
+
+/// Reserves as much of the wish as the driver grants, halving it down to the least that helps.
+fn reserve(
+    caller: Caller<'_>,
+    wish: u64,
+    least: u64,
+    calls: &mut DriverCalls,
+) -> Result<(u64, u64), DriverError> {
+    let mut bytes = wish.max(least);
+    loop {
+        calls.reserve += 1;
+        match caller.driver.reserve(caller.device, bytes) {
+            Ok(address) => return Ok((address, bytes)),
+            Err(error) if bytes <= least || !error.is_out_of_memory() => return Err(error),
+            Err(_) => bytes = (bytes / 2).next_multiple_of(caller.granule).max(least),
+        }
+    }
+}
+
+/// Does what a [`Remap`] says. No lock may be held.
+pub(crate) fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> Remapped {
+    let Caller { driver, device, granule, pages } = caller;
+    let mut done = Remapped { spare: remap.handles.clone(), ..Remapped::default() };
+    for _ in 0..remap.create {
+        calls.malloc_physical += 1;
+        match driver.malloc_physical(device, granule, pages) {
+            Ok(handle) => {
+                done.created += 1;
+                done.spare.push(Spare { handle, fresh: true });
+            }
+            Err(error) => {
+                done.failure = Some((Phase::Create, error));
+                return done;
+            }
+        }
+    }
+    for run in &remap.runs {
+        for (chunk, &handle) in run.handles.iter().enumerate() {
+            let address = run.addr + chunk as u64 * granule;
+            calls.unmap += 1;
+            if let Err(error) = driver.unmap(device, address) {
+                done.failure = Some((Phase::Unmap, error));
+                return done;
+            }
+            done.unmapped.push(address);
+            done.spare.push(Spare { handle, fresh: false });
+        }
+    }
+    map_chunks(caller, remap, &mut done, calls);
+    done
+}
+
+/// The map phase: every missing granule gets a chunk, or what was mapped is taken away again.
+fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mut DriverCalls) {
+    let Caller { driver, device, granule, .. } = caller;
+    let mut access = remap.access;
+    for &address in &remap.missing {
+        let Some(spare) = done.spare.pop() else { break };
+        let handle = spare.handle;
+        calls.map += 1;
+        if let Err(error) = driver.map(device, address, granule, handle) {
+            done.spare.push(spare);
+            done.failure = Some((Phase::Map, error));
+            break;
+        }
+        done.mapped.push((address, handle));
+        if access && spare.fresh {
+            calls.set_access += 1;
+            match driver.set_access(device, address, granule, device) {
+                Ok(()) => {}
+                Err(error) if error.is_unsupported() => {
+                    access = false;
+                    done.no_access = true;
+                }
+                Err(error) => {
+                    done.failure = Some((Phase::Map, error));
+                    break;
+                }
+            }
+        }
+    }
+    if done.failure.is_none() {
+        return;
+    }
+    done.mapped.retain(|&(address, handle)| {
+        calls.unmap += 1;
+        // A chunk that cannot be unmapped again is kept where it is, as free memory.
+        let kept = driver.unmap(device, address).is_err();
+        if !kept {
+            // Access may or may not have been set before the failure: setting it again does no harm.
+            done.spare.push(Spare { handle, fresh: true });
+        }
+        kept
+    });
+}
+
+/// Unmaps and frees; what the driver refuses stays as it is.
+fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) -> Outcome {
+    let Caller { driver, device, granule, .. } = caller;
+    let mut failure = None;
+    let mut unmapped = Vec::new();
+    let mut handles = core::mem::take(&mut what.handles);
+    for run in &what.runs {
+        for (chunk, &handle) in run.handles.iter().enumerate() {
+            let address = run.addr + chunk as u64 * granule;
+            calls.unmap += 1;
+            match driver.unmap(device, address) {
+                Ok(()) => {
+                    unmapped.push(address);
+                    handles.push(Spare { handle, fresh: false });
+                }
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+    }
+    handles.retain(|spare| {
+        calls.free_physical += 1;
+        driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
+    });
+    let mut kept = SmallVec::new();
+    for returned in &what.classic {
+        if let Some(source) = &returned.source {
+            source.free(device, returned.address, returned.bytes);
+            continue;
+        }
+        calls.free += 1;
+        if let Err(error) = driver.free(device, returned.address) {
+            failure.get_or_insert(error);
+            kept.push(returned.block);
+        }
+    }
+    for &(block, address) in &what.reservations {
+        calls.release += 1;
+        if let Err(error) = driver.release(device, address) {
+            failure.get_or_insert(error);
+            kept.push(block);
+        }
+    }
+    Outcome::GivenBack(what, unmapped, handles, kept, failure)
+}
