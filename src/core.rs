@@ -19,6 +19,7 @@
 //! | `plan` | steps and outcomes |
 //! | `perform` | performing a step on a driver |
 //! | `ladder` | the order of steps until a request is served or refused |
+//! | `churn` | whether moving has become a habit, so that growing is better |
 //! | `commit` | outcomes back into the heap |
 //! | `age` | which idle memory is how old |
 //! | `trim` | giving idle memory back |
@@ -35,6 +36,7 @@ pub(crate) mod block;
 pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
+pub(crate) mod churn;
 pub(crate) mod commit;
 pub(crate) mod growing;
 pub(crate) mod heap;
@@ -124,6 +126,10 @@ pub(crate) struct Core {
     pub(crate) tally: Tally,
     /// The highest requested bytes ever live, front cache included.
     pub(crate) high_water: u64,
+    /// Whether growing is better than moving.
+    pub(crate) churn: churn::Churn,
+    /// Frees at the time the device last had no chunk left.
+    pub(crate) full_at: Option<u64>,
     /// Physical bytes of reserved segments and cached handles, plus what running plans create.
     pub(crate) physical: u64,
     /// Physical bytes of classic segments from the driver.
@@ -219,6 +225,8 @@ impl Core {
             events: Vec::with_capacity(32),
             tally: Tally::default(),
             high_water: 0,
+            churn: churn::Churn::default(),
+            full_at: None,
             physical: 0,
             classic: 0,
             elsewhere: 0,

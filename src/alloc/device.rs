@@ -234,6 +234,10 @@ impl Device {
         flow.add(&core.tally.flow);
         let live: i64 = flow.balance()[REQUESTED].iter().sum();
         core.high_water = core.high_water.max(live.max(0) as u64 + more);
+        let allocated = flow.up[tally::BYTES].iter().sum::<i64>().max(0) as u64;
+        let moved = core.tally.moved * core.limits.granule;
+        let high_water = core.high_water;
+        core.churn.note(allocated, moved, high_water);
         core.earn_for_all(flow.down[tally::COUNT].iter().sum::<i64>() as u64);
     }
 

@@ -127,7 +127,7 @@ const PINNED_LATER: &str = "Stored for page-locked host memory, which this versi
                             effect until then, with a warning.";
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 30] = [
+pub(super) static KEYS: [Key; 32] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -289,6 +289,22 @@ pub(super) static KEYS: [Key; 30] = [
         Reach::Growable,
         "By which fraction physical memory may exceed the highest live bytes seen so far before idle chunks \
          are moved instead of asking the device for new ones.",
+    ),
+    own(
+        "adaptive_headroom",
+        Slot::Flag(field!(adaptive_headroom)),
+        Reach::Growable,
+        "True: a program that moves chunks all the time and has needed a sixth of the device gets 5 % more than its \
+         highest live bytes before chunks are moved, one that has needed three eighths all of the device. False: \
+         the headroom alone decides.",
+    ),
+    own(
+        "device_waits",
+        Slot::Flag(field!(device_waits)),
+        Reach::Growable,
+        "True: where memory freed on other streams is worth it, a stream waits for them on the device \
+         (aclrtStreamWaitEvent) before new memory is taken beyond the headroom or the host waits. Captured \
+         streams never do. False: no stream ever waits for another.",
     ),
     own(
         "front_cache",

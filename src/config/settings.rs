@@ -84,6 +84,10 @@ pub struct Config {
     /// `headroom`: by which fraction physical memory may exceed the highest live bytes seen so far
     /// before idle chunks are moved instead of asking the device for new ones; 0 to 1.
     pub headroom: f64,
+    /// `adaptive_headroom`: a program that moves chunks all the time may take more memory instead.
+    pub adaptive_headroom: bool,
+    /// `device_waits`: a stream may wait for others on the device, so that it can use what they freed.
+    pub device_waits: bool,
     /// `front_cache`: blocks of sizes seen before are kept at hand without the device's lock.
     pub front_cache: bool,
     /// `reservation_gb`, in bytes: size of one address reservation, at most 8 TiB; 0 chooses by the
@@ -156,6 +160,8 @@ impl Default for Config {
             pinned_max_round_threshold: None,
             pinned_max_cached_size: None,
             headroom: 0.02,
+            adaptive_headroom: true,
+            device_waits: true,
             front_cache: true,
             reservation: 0,
             set_access: SetAccess::Auto,
@@ -192,6 +198,8 @@ impl PartialEq for Config {
             && self.pinned_max_round_threshold == other.pinned_max_round_threshold
             && self.pinned_max_cached_size == other.pinned_max_cached_size
             && self.headroom == other.headroom
+            && self.adaptive_headroom == other.adaptive_headroom
+            && self.device_waits == other.device_waits
             && self.front_cache == other.front_cache
             && self.reservation == other.reservation
             && self.set_access == other.set_access

@@ -315,6 +315,7 @@ impl Core {
                     }
                     Phase::Create if error.is_out_of_memory() => {
                         request.device_full = true;
+                        self.full_at = Some(self.frees);
                         self.note_retry(request);
                     }
                     Phase::Unmap if !request.device_full => request.no_moves = true,

@@ -111,7 +111,7 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if core::mem::replace(&mut request.joined, true) {
+        if !self.config.device_waits || core::mem::replace(&mut request.joined, true) {
             return None;
         }
         others.sort_unstable();

@@ -322,6 +322,9 @@ impl Core {
     /// The streams that hold memory back which the request could use if its stream waited for them on
     /// the device: what they freed and what waits for them. None unless that is worth an event.
     fn worth_joining(&self, request: &Request, pressed: bool) -> Ids {
+        if !self.config.device_waits {
+            return Ids::new();
+        }
         let stream = request.stream;
         let mut gain = 0;
         let mut others = Ids::new();
@@ -373,7 +376,7 @@ impl Core {
             |limit: Option<u64>| limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule);
         let hard = if request.device_full { 0 } else { chunks(self.limit) };
         let soft = if request.rung < Rung::Joined { hard.min(chunks(self.soft_limit())) } else { hard };
-        let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
+        let goal = self.goal();
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;

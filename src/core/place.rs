@@ -121,6 +121,9 @@ impl Core {
     /// touch is not needed at all. Taking simply what is longest idle made such steps move the same chunks
     /// to and fro; taking only what was freed last did not come to rest either (see the design).
     pub(crate) fn gather_to_move(&mut self, wanted: u64) -> Vec<Run> {
+        if self.churn.is_habit() {
+            return self.gather_whole(wanted);
+        }
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let mut left = wanted;
         let mut old = self.idle.head;
@@ -143,6 +146,37 @@ impl Core {
                 break;
             }
             old = self.blocks[old].list_next;
+        }
+        found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
+    }
+
+    /// The same where sizes do not return: first blocks that are needed as a whole and were free for a while,
+    /// longest idle first; then the smallest, so that the larger ones stay large.
+    fn gather_whole(&mut self, wanted: u64) -> Vec<Run> {
+        /// Frees after which a block is no longer expected to grow together with its neighbours.
+        const WHILE: u64 = 256;
+        let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
+        let mut left = wanted;
+        let mut others: Vec<(u64, BlockId)> = Vec::new();
+        let mut id = self.idle.head;
+        while id != NONE && left > 0 {
+            let block = &self.blocks[id];
+            let (first, end) = self.whole_chunks(block.addr, block.end());
+            let chunks = (end - first) >> self.limits.shift;
+            if chunks <= wanted && block.freed + WHILE < self.frees {
+                self.movable(id, &mut left, &mut found);
+            } else {
+                others.push((chunks, id));
+            }
+            id = block.list_next;
+        }
+        // Among equals the sort keeps the order: longest idle first.
+        others.sort_by_key(|&(chunks, _)| chunks);
+        for (_, id) in others {
+            if left == 0 {
+                break;
+            }
+            self.movable(id, &mut left, &mut found);
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
     }
