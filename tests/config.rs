@@ -315,7 +315,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 11);
+    assert_eq!(own.count(), 13);
 }
 
 #[test]
