@@ -64,6 +64,8 @@ struct Cost {
 }
 
 fn main() -> Result<()> {
+    // `cargo test --benches` passes no `--bench`: it only wants to see everything run once.
+    let requests = if std::env::args().any(|argument| argument == "--bench") { REQUESTS } else { AT_ONCE };
     let fixed = Config::parse("expandable_segments:False")?;
     let ways = [
         ("growing buffers", Way::Growing, Config::default()),
@@ -72,13 +74,13 @@ fn main() -> Result<()> {
         ("the longest at once", Way::Longest, Config::default()),
     ];
     for (model, token) in MODELS {
-        println!("{model}: {REQUESTS} requests, {AT_ONCE} at once, up to {CONTEXT} tokens each");
+        println!("{model}: {requests} requests, {AT_ONCE} at once, up to {CONTEXT} tokens each");
         println!(
             "  {:<24} {:>10} {:>9} {:>11} {:>8} {:>8} {:>9} {:>7}",
             "", "peak, MiB", "of needed", "copied, GiB", "map", "unmap", "reserve", "malloc"
         );
         for (name, way, config) in &ways {
-            let cost = serve(*way, config.clone(), token)?;
+            let cost = serve(*way, config.clone(), token, requests)?;
             println!(
                 "  {name:<24} {:>10} {:>9.3} {:>11.1} {:>8} {:>8} {:>9} {:>7}",
                 cost.peak / MIB,
@@ -95,7 +97,7 @@ fn main() -> Result<()> {
 }
 
 /// Serves all requests with caches kept in one way.
-fn serve(way: Way, config: Config, token: u64) -> Result<Cost> {
+fn serve(way: Way, config: Config, token: u64, requests: usize) -> Result<Cost> {
     let sim = Sim::new(SimConfig {
         capacity: 256 * GIB,
         backing: BackingMode::MetadataOnly,
@@ -107,8 +109,8 @@ fn serve(way: Way, config: Config, token: u64) -> Result<Cost> {
     let mut random = fastrand::Rng::with_seed(11);
     let mut active: Vec<Request> = Vec::new();
     let (mut arrived, mut cost) = (0, Cost::default());
-    while arrived < REQUESTS || !active.is_empty() {
-        while arrived < REQUESTS && active.len() < AT_ONCE {
+    while arrived < requests || !active.is_empty() {
+        while arrived < requests && active.len() < AT_ONCE {
             arrived += 1;
             // Log-uniform: many short ones, some long.
             let prompt = 2f64.powf(random.f64() * 7.0 + 4.0) as u64;

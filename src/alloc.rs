@@ -9,11 +9,13 @@ mod chores;
 mod device;
 mod growable;
 mod limits;
+mod peers;
 mod pools;
 mod pressure;
 mod requests;
 mod reset;
 mod routes;
+mod share;
 mod sleep;
 
 pub use crate::core::pool::PoolSource;
@@ -23,6 +25,7 @@ pub use growable::{GrowableBuffer, GrowableOptions};
 pub use limits::{Age, EmptyOptions};
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
+pub use share::{Export, ExportOptions, ImportedBlock, Importers, Life, SharedHandle};
 pub use sleep::{SleepMode, Slept, Woken};
 
 use crate::config::Config;
@@ -32,6 +35,7 @@ use crate::error::{Error, PointerKind, Result};
 use crate::front::AddressMap;
 use crate::hook::EventHook;
 use crate::stats::Stats;
+use crate::sync::Mutex;
 
 use self::device::Device;
 
@@ -126,6 +130,8 @@ pub struct DeviceAllocator {
     /// One place for each device the driver knows, filled when the device is first used.
     devices: Box<[OnceLock<Device>]>,
     hook: crate::hook::HookSlot,
+    /// Blocks of other processes.
+    imports: Mutex<share::Imports>,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -153,6 +159,7 @@ impl DeviceAllocator {
             map: AddressMap::new(),
             devices: (0..count).map(|_| OnceLock::new()).collect(),
             hook: crate::hook::HookSlot::default(),
+            imports: Mutex::default(),
         })
     }
 
@@ -471,6 +478,7 @@ impl DeviceAllocator {
 impl Drop for DeviceAllocator {
     /// Gives everything that is free back; memory of blocks that are still live stays with the driver.
     fn drop(&mut self) {
+        self.collect_imports(true);
         for state in self.devices.iter().filter_map(OnceLock::get) {
             state.shut_down(&self.caller(state));
         }

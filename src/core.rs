@@ -13,6 +13,7 @@
 //! | `pool` | pools: which segments belong together, and the rules of each |
 //! | `stream` | streams and their epochs |
 //! | `tally` | statistics as plain counters |
+//! | `export`, `peers` | blocks that other processes, chunks that other devices may use |
 //! | `growing` | segments of growing buffers |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
@@ -38,9 +39,11 @@ pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod churn;
 pub(crate) mod commit;
+pub(crate) mod export;
 pub(crate) mod growing;
 pub(crate) mod heap;
 pub(crate) mod ladder;
+pub(crate) mod peers;
 pub(crate) mod perform;
 pub(crate) mod place;
 pub(crate) mod plan;
@@ -54,6 +57,8 @@ pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
 
+use std::sync::Arc;
+
 use hashbrown::{HashMap, HashSet};
 use slab::Slab;
 use smallvec::SmallVec;
@@ -66,7 +71,7 @@ use self::segment::Segment;
 use self::stream::{StreamId, StreamState};
 use self::tally::Tally;
 use crate::config::Config;
-use crate::driver::{DeviceId, Event, PageKind, Stream};
+use crate::driver::{DeviceId, Event, PageKind, PhysicalHandle, Stream};
 use crate::error::PointerKind;
 
 /// The rounding unit of block sizes and the least alignment, bytes.
@@ -110,6 +115,12 @@ pub(crate) struct Core {
     pub(crate) idle_segments: List,
     /// All pools, and the holes of their segments.
     pub(crate) pools: Pools,
+    /// Blocks and chunks that other processes may use.
+    pub(crate) exports: export::Exports,
+    /// Other devices that may use this one's memory.
+    pub(crate) peers: Arc<[DeviceId]>,
+    /// Chunks that were mapped for fewer peers than there are now.
+    pub(crate) ungranted: Vec<(u64, PhysicalHandle)>,
     /// Growing segments that no buffer owns any more.
     pub(crate) vacant: growing::Vacant,
     /// Streams, other than their home, that live blocks were recorded on.
@@ -217,6 +228,9 @@ impl Core {
             idle: List::default(),
             idle_segments: List::default(),
             pools: Pools::new(),
+            exports: export::Exports::default(),
+            peers: Arc::default(),
+            ungranted: Vec::new(),
             vacant: growing::Vacant::default(),
             recorded: HashMap::new(),
             waits: HashMap::new(),

@@ -8,6 +8,8 @@ mod give_back;
 mod growing_buffer;
 #[path = "../examples/04_out_of_memory.rs"]
 mod out_of_memory;
+#[path = "../examples/06_share.rs"]
+mod share;
 #[path = "../examples/07_sleep.rs"]
 mod sleep;
 #[path = "../examples/02_streams.rs"]
@@ -38,6 +40,11 @@ fn e04_out_of_memory() -> Result<()> {
 #[test]
 fn e05_growing_buffer() -> Result<()> {
     growing_buffer::main()
+}
+
+#[test]
+fn e06_share() -> Result<()> {
+    share::main()
 }
 
 #[test]

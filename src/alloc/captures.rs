@@ -8,6 +8,7 @@ use super::device::Caller;
 use super::pools::{known, unknown};
 use super::routes::RouteFilter;
 use super::{DeviceAllocator, DevicePtr, PoolId};
+use crate::core::block::BlockId;
 use crate::core::checkpoint::Saved;
 use crate::error::{Error, Result};
 use crate::hook::Action;
@@ -201,11 +202,12 @@ impl Caller<'_> {
     fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let mut core = self.device.core.lock();
         let pool = known(&core, checkpoint.pool)?;
-        let recorded =
-            |core: &crate::core::Core| core.live_of(pool).iter().any(|&id| core.blocks[id].uses > 0);
+        let used = |id: BlockId| core.blocks[id].uses > 0 || core.is_exported(id);
+        let recorded = core.live_of(pool).into_iter().any(used);
         let reason = core.unrestorable(pool, &checkpoint.saved).or_else(|| {
-            recorded(&core)
-                .then_some("live blocks of the pool are recorded on other streams; erase that first")
+            recorded.then_some(
+                "live blocks of the pool are recorded on other streams, or exported; end that first",
+            )
         });
         if let Some(reason) = reason {
             return Err(Error::State { operation: "restoring a checkpoint", reason });

@@ -264,7 +264,24 @@ impl Device {
         if core.blocks[id].home == user {
             return Ok(());
         }
-        // From now on the core alone frees the block.
+        self.withhold(&mut core, map, id, address)?;
+        let streams = core.recorded.entry(id).or_default();
+        if !streams.contains(&user) {
+            streams.push(user);
+            core.blocks[id].uses += 1;
+            core.streams[user as usize].recorded += 1;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that from now on the core alone frees a live block.
+    pub(super) fn withhold(
+        &self,
+        core: &mut Core,
+        map: &AddressMap,
+        id: BlockId,
+        address: u64,
+    ) -> Result<()> {
         if let Some((owner, entry)) = map.find(address) {
             let _guard = self.front.guard(entry.head().slot());
             if self.front.rests(entry, address, owner.is_small()) {
@@ -272,13 +289,7 @@ impl Device {
             }
             entry.set_head(Head::new(entry.head().requested(), NO_SLOT, address));
         }
-        self.adopt(&mut core, map, id, address);
-        let streams = core.recorded.entry(id).or_default();
-        if !streams.contains(&user) {
-            streams.push(user);
-            core.blocks[id].uses += 1;
-            core.streams[user as usize].recorded += 1;
-        }
+        self.adopt(core, map, id, address);
         Ok(())
     }
 
@@ -399,7 +410,8 @@ impl Device {
                 Some((_, entry)) => entry.body() == (block.len, id),
                 None => core.starts.get(&block.addr) == Some(&id),
             };
-            let found = found || core.shunned.get(&block.addr) == Some(&id);
+            let unfound = core.shunned.get(&block.addr) == Some(&id) || core.outlives_its_owner(id);
+            let found = found || unfound;
             if !found {
                 faults.push(format!("I9: live block at {:#x} is not in the address map", block.addr));
             }

@@ -310,13 +310,25 @@ impl Caller<'_> {
             return core;
         }
         request.failure = None;
+        core = self.retire_all(core);
+        self.perform(core, Step::Reserve(request.class, wish, request.len), request)
+    }
+
+    /// Gives address space back that vacant segments hold.
+    pub(super) fn free_address_space(&self) {
+        let core = self.device.core.lock();
+        self.tell(self.retire_all(core));
+    }
+
+    /// Lets all vacant segments go as far as their memory is known to be idle.
+    fn retire_all<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
         if core.capturing == 0 {
             core = self.learn(core);
         }
         for segment in core.vacant_segments() {
             core = self.retire(core, segment);
         }
-        self.perform(core, Step::Reserve(request.class, wish, request.len), request)
+        core
     }
 
     /// Asks which work is over, without waiting for any.
@@ -361,6 +373,10 @@ impl Caller<'_> {
             return Err(Error::Size { requested: bytes, reason: "more than any device has" });
         };
         let block = core.buffer_block(segment);
+        if block.is_some_and(|id| core.is_exported(id) && len < core.blocks[id].len) {
+            let reason = "it is exported to other processes; end that first";
+            return Err(Error::State { operation: "shrinking a buffer", reason });
+        }
         let (old, requested) = block.map_or((0, 0), |id| (core.blocks[id].len, core.blocks[id].requested));
         match block {
             Some(id) if bytes == 0 => self.free_growing(core, id),
@@ -435,10 +451,19 @@ impl Caller<'_> {
         self.after_free(core);
     }
 
-    /// Frees the block of a buffer.
+    /// Frees the block of a buffer, unless exports keep it for now.
     fn free_growing<'a>(&'a self, mut core: Guard<'a>, id: BlockId) {
-        let (address, pool) = (core.blocks[id].addr, core.class_of(id).pool());
+        let address = core.blocks[id].addr;
         core.starts.remove(&address);
+        if core.outlast(id) {
+            return;
+        }
+        self.free_unpublished(core, id);
+    }
+
+    /// Frees a live block that cannot be freed by its address any more.
+    pub(super) fn free_unpublished<'a>(&'a self, mut core: Guard<'a>, id: BlockId) {
+        let pool = core.class_of(id).pool();
         core.free(id, None);
         if core.is_asleep(pool) {
             // Nothing is queued on memory of a pool that sleeps, so this cannot fail.

@@ -81,6 +81,7 @@ impl DeviceAllocator {
             (None, Some(pool)) => Some(pool.device),
             (device, _) => device,
         };
+        self.collect_imports(options.wait);
         let mut freed = 0;
         for id in self.chosen(device)? {
             if let Some(state) = self.used(id)? {

@@ -69,6 +69,25 @@ impl Caller<'_> {
         core
     }
 
+    /// Lets other threads finish what they do with memory that the request cannot do without.
+    pub(super) fn let_finish<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
+        let generation = core.generation;
+        if core.transit.is_under_way(core.transit.last()) {
+            core.transit.waiting += 1;
+            self.device.settled.wait(&mut core);
+            core.transit.waiting -= 1;
+        } else {
+            // A pool is falling asleep or waking, which is no plan.
+            drop(core);
+            std::thread::yield_now();
+            core = self.device.core.lock();
+        }
+        if core.generation != generation {
+            request.fail_by_reset();
+        }
+        core
+    }
+
     /// Before a request fails: waits for one of the plans, of any thread, that were made before it came
     /// that far, or for a callback in another thread. What they leave may be what it lacks.
     pub(super) fn await_others<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {

@@ -83,6 +83,7 @@ impl Caller<'_> {
                 Step::Ready(id) => return Ok((core, id)),
                 Step::Ask(bytes) => core = self.ask(core, request, bytes),
                 Step::Await => core = self.await_others(core, request),
+                Step::Pause => core = self.let_finish(core, request),
                 Step::Flush => {
                     self.device.note_flow(&mut core, request.requested);
                     self.device.drain(&mut core, self.map);
@@ -98,6 +99,9 @@ impl Caller<'_> {
 
     /// Performs a step without the lock and commits its outcome under it.
     pub(super) fn perform<'a>(&'a self, mut core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
+        if let Step::GiveBack(back) = &step {
+            core.forget_names_in(back);
+        }
         let step = self.follow_epochs(&core, step);
         let plan = step.carries_memory().then(|| core.transit.begin());
         let mut under_way = UnderWay { device: self.device, plan };
@@ -123,6 +127,23 @@ impl Caller<'_> {
             request.fail_by_reset();
         }
         under_way.end(&mut core);
+        if core.ungranted.is_empty() { core } else { self.grant_later(core, request) }
+    }
+
+    /// Grants peers access to what was mapped before they were set; what is refused is tried again with the next step.
+    #[cold]
+    fn grant_later<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
+        let generation = core.generation;
+        let (chunks, peers) = (core::mem::take(&mut core.ungranted), core.peers.clone());
+        drop(core);
+        let refused: Vec<_> =
+            chunks.into_iter().filter(|&chunk| self.grant(chunk, &peers).is_err()).collect();
+        let mut core = self.device.core.lock();
+        if core.generation == generation {
+            core.ungranted.extend(refused);
+        } else {
+            request.fail_by_reset();
+        }
         core
     }
 
@@ -130,6 +151,9 @@ impl Caller<'_> {
     pub(super) fn deallocate(&self, address: u64) -> Result<()> {
         let mut core = self.device.core.lock();
         let (id, requested) = self.device.unpublish(&mut core, self.map, address)?;
+        if core.outlast(id) {
+            return Ok(());
+        }
         let pool = core.class_of(id).pool();
         core.free(id, requested);
         if core.is_asleep(pool) {
@@ -232,6 +256,10 @@ impl Caller<'_> {
         if bytes == 0 || bytes > requested {
             let reason = "to shrink, ask for 1 byte up to the present size";
             return Err(Error::Size { requested: bytes, reason });
+        }
+        if core.is_exported(id) {
+            let reason = "it is exported to other processes; end that first";
+            return Err(Error::State { operation: "shrinking a block", reason });
         }
         let class = core.class_of(id);
         let small = class.is_small();

@@ -412,6 +412,7 @@ impl Caller<'_> {
             return Err(error);
         }
         let mut left = Vec::new();
+        self.device.core.lock().forget_names(chunks.iter().map(|&(_, handle)| handle));
         for &(_, handle) in &chunks {
             calls.free_physical += 1;
             if self.driver.free_physical(limits.device, handle).is_err() {
@@ -433,14 +434,21 @@ impl Caller<'_> {
         let limits = &self.device.limits;
         let mut calls = DriverCalls::default();
         let mut lost = (Vec::new(), Vec::new());
+        let mut mapped = Vec::new();
         for &(address, handle) in chunks {
             calls.map += 1;
             if self.driver.map(limits.device, address, limits.granule, handle).is_err() {
                 lost.0.push(address);
                 lost.1.push(Spare { handle, fresh: false });
+            } else {
+                mapped.push((address, handle));
             }
         }
         let mut core = self.device.core.lock();
+        if !core.peers.is_empty() {
+            // The grants went with the old mappings.
+            core.ungranted.extend(mapped);
+        }
         core.tally.count_calls(&calls);
         core.strip(&lost.0);
         core.forget_chunks(0, lost.1);

@@ -39,7 +39,6 @@ impl Core {
                 self.reservable &= !error.is_unsupported();
                 request.failure = class.is_growing().then(|| error.into());
             }
-            Outcome::Paused => {}
             Outcome::Remapped(remap, done) => self.commit_remapped(request, *remap, *done),
             Outcome::Classic(class, bytes, result) => {
                 self.commit_classic(request, class, bytes, result, cover);
@@ -287,6 +286,7 @@ impl Core {
         let granule = self.limits.granule;
         self.physical -= (remap.create - done.created) as u64 * granule;
         self.access &= !done.no_access;
+        self.note_mapped(&remap.grants, &done.mapped);
         let moved = done.unmapped.len().min(done.mapped.len());
         self.tally.moved += moved as u64;
         let gone: HashSet<u64> = done.unmapped.iter().copied().collect();
@@ -310,7 +310,11 @@ impl Core {
                 self.settle(remap.target, remap.home, remap.epoch);
                 match phase {
                     // The driver below has no virtual memory after all: classic segments from now on.
-                    Phase::Create | Phase::Map if error.is_unsupported() && request.extends.is_none() => {
+                    Phase::Create | Phase::Map
+                        if error.is_unsupported()
+                            && request.extends.is_none()
+                            && remap.grants.peers.is_empty() =>
+                    {
                         self.reservable = false;
                     }
                     Phase::Create if error.is_out_of_memory() => {

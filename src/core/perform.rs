@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::peers::Grants;
 use super::plan::{Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose};
 use super::stream::StreamId;
 use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, Stream};
@@ -50,10 +51,6 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
         }
         Step::GiveBack(what) => give_back(caller, what, calls),
-        Step::Pause => {
-            std::thread::yield_now();
-            Outcome::Paused
-        }
         Step::WaitEvent(stream, event, epoch) => {
             calls.wait_event += 1;
             Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))
@@ -62,7 +59,7 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             calls.wait_device += 1;
             Outcome::Synchronized(epochs, driver.synchronize_device(device))
         }
-        Step::Ready(_) | Step::Flush | Step::Ask(_) | Step::Await | Step::Fail(_) => {
+        Step::Ready(_) | Step::Flush | Step::Ask(_) | Step::Await | Step::Pause | Step::Fail(_) => {
             unreachable!("needs no driver")
         }
     }
@@ -183,8 +180,8 @@ pub(crate) fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut Driver
 /// The map phase: every missing granule gets a chunk, or what was mapped is taken away again.
 fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mut DriverCalls) {
     let Caller { driver, device, granule, .. } = caller;
-    let mut access = remap.access;
-    for &address in &remap.missing {
+    let Grants { owner: mut access, peers } = remap.grants.clone();
+    'chunks: for &address in &remap.missing {
         let Some(spare) = done.spare.pop() else { break };
         let handle = spare.handle;
         calls.map += 1;
@@ -206,6 +203,13 @@ fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mu
                     done.failure = Some((Phase::Map, error));
                     break;
                 }
+            }
+        }
+        for &peer in peers.iter() {
+            calls.set_access += 1;
+            if let Err(error) = driver.set_access(device, address, granule, peer) {
+                done.failure = Some((Phase::Map, error));
+                break 'chunks;
             }
         }
     }

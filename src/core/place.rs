@@ -110,7 +110,7 @@ impl Core {
             runs: Vec::new(),
             handles: Vec::new(),
             create: 0,
-            access: self.access,
+            grants: self.grants(),
         }
     }
 

@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 
 use super::block::BlockId;
+use super::peers::Grants;
 use super::pool::Source;
 use super::segment::Class;
 use super::stream::StreamId;
@@ -152,8 +153,8 @@ pub(crate) struct Remap {
     pub(crate) handles: Vec<Spare>,
     /// Chunks to ask the driver for.
     pub(crate) create: u32,
-    /// Whether access is set for the owner of a chunk that was never mapped.
-    pub(crate) access: bool,
+    /// Who gets access to what is mapped.
+    pub(crate) grants: Grants,
 }
 
 /// Events under way and the epochs they close, by stream, oldest first.
@@ -341,8 +342,6 @@ pub(crate) enum Outcome {
     Classic(Class, u64, Result<Option<u64>, (DriverError, Option<u64>)>),
     /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
     GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
-    /// For [`Step::Pause`].
-    Paused,
     /// For [`Step::WaitEvent`].
     Waited(StreamId, Event, u32, Result<(), DriverError>),
     /// For [`Step::WaitDevice`].

@@ -24,6 +24,8 @@ impl Core {
         for index in segments {
             self.forget_segment(index);
         }
+        self.exports = super::export::Exports::default();
+        self.ungranted.clear();
         self.vacant = super::growing::Vacant::default();
         self.cached.clear();
         self.apart.clear();

@@ -66,6 +66,9 @@ impl Core {
         if pool == DEFAULT {
             return Some("the default pool cannot sleep; make a pool for what is to sleep");
         }
+        if self.exported_blocks().any(|id| self.class_of(id).pool() == pool) {
+            return Some("blocks of it are exported to other processes; end that first");
+        }
         if of.is_fixed() {
             return Some("a captured graph uses its addresses; release the graph first");
         }
@@ -232,7 +235,7 @@ impl Core {
         let runs = self.gather_to_move(moves);
         let handles = self.cached.split_off(self.cached.len() - cached as usize);
         self.physical += create * granule;
-        let (access, create) = (self.access, create as u32);
+        let (grants, create) = (self.grants(), create as u32);
         let remap = Remap {
             target: NONE,
             start: 0,
@@ -243,7 +246,7 @@ impl Core {
             runs,
             handles,
             create,
-            access,
+            grants,
         };
         Some(remap)
     }
@@ -258,6 +261,7 @@ impl Core {
             self.commit_run(run.block, &gone);
         }
         self.cached.extend(done.spare);
+        self.note_mapped(&remap.grants, &done.mapped);
         self.clothe(&done.mapped);
         done.failure.is_none()
     }

@@ -1,0 +1,113 @@
+//! Other devices of this process that may use a device's memory.
+//!
+//! ACL gives access to exactly one mapping for one device with each call, and the grant goes with the mapping. So the
+//! peers of a device are kept, and each chunk that is mapped is granted to all of them: new, moved, or imported.
+
+use std::sync::Arc;
+
+use super::DeviceAllocator;
+use super::device::Caller;
+use crate::driver::{DeviceId, DriverError, DriverResult, PhysicalHandle};
+use crate::error::{Error, Result};
+
+impl DeviceAllocator {
+    /// Lets work on other devices use the memory of `device`: all that is mapped now and all that will be. The links
+    /// between the devices are opened in both directions. `peers` replaces what was set before; a device that is not in it
+    /// any more gets no further grants, but keeps those it has: ACL cannot take access away from a mapping.
+    ///
+    /// Fixed blocks need no grants, only the links.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for unknown devices, for `device` itself, and for devices that cannot reach one another;
+    /// [`Error::Driver`] when the driver refuses, also where the library has no `aclrtMemSetAccess`. The set of peers is
+    /// unchanged then; grants made before the failure stay.
+    pub fn set_peers(&self, device: DeviceId, peers: &[DeviceId]) -> Result<()> {
+        let state = self.device(device)?;
+        let mut wanted = peers.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for &peer in &wanted {
+            self.place(peer)?;
+            if peer == device || !self.driver.can_access_peer(peer, device)? {
+                return Err(Error::Argument {
+                    name: "peers",
+                    value: peer.to_string(),
+                    expected: "other devices that can reach the device",
+                });
+            }
+        }
+        for &peer in &wanted {
+            self.driver.enable_peer_access(peer, device)?;
+            self.driver.enable_peer_access(device, peer)?;
+        }
+        let wanted: Arc<[DeviceId]> = wanted.into();
+        let mut core = state.core.lock();
+        let before = core::mem::replace(&mut core.peers, wanted.clone());
+        let chunks = core.mapped_chunks();
+        drop(core);
+        let fresh: Vec<DeviceId> = wanted.iter().copied().filter(|peer| !before.contains(peer)).collect();
+        let caller = self.caller(state);
+        let granted = if chunks.is_empty() && !fresh.is_empty() && !self.driver.can_set_access() {
+            Err(missing(device))
+        } else {
+            chunks.iter().try_for_each(|&chunk| caller.grant(chunk, &fresh))
+        };
+        if let Err(error) = granted {
+            let mut core = state.core.lock();
+            // Unless another thread has set others meanwhile.
+            if Arc::ptr_eq(&core.peers, &wanted) {
+                core.peers = before;
+            }
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// The devices that may use the memory of `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn peers(&self, device: DeviceId) -> Result<Vec<DeviceId>> {
+        let used = self.used(device)?;
+        Ok(used.map(|state| state.core.lock().peers.to_vec()).unwrap_or_default())
+    }
+}
+
+impl Caller<'_> {
+    /// Grants peers access to a chunk where it is mapped; nothing if it is not there any more.
+    pub(super) fn grant(&self, chunk: (u64, PhysicalHandle), peers: &[DeviceId]) -> DriverResult<()> {
+        let limits = &self.device.limits;
+        for &peer in peers {
+            loop {
+                let answer = self.driver.set_access(limits.device, chunk.0, limits.granule, peer);
+                let mut core = self.device.core.lock();
+                core.tally.calls.set_access += 1;
+                match answer {
+                    Ok(()) => break,
+                    // Another thread has moved it away; where it goes to, it is granted anew.
+                    Err(_) if !core.is_mapped(chunk) => return Ok(()),
+                    // Another thread may be about to.
+                    Err(_) if core.is_taken(chunk.0) => {}
+                    Err(error) => return Err(error),
+                }
+                drop(core);
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of a library that cannot grant access.
+fn missing(device: DeviceId) -> DriverError {
+    DriverError {
+        call: "aclrtMemSetAccess",
+        arguments: format!("device={device}"),
+        code: crate::driver::CODE_NOT_SUPPORTED,
+        name: crate::acl::codes::name(crate::driver::CODE_NOT_SUPPORTED),
+        message: None,
+        missing_symbol: Some("aclrtMemSetAccess"),
+    }
+}

@@ -1,0 +1,250 @@
+//! Sharing blocks with other processes.
+//!
+//! ```text
+//! exporter   |  block  |     chunks  h7 h2 h31      export  -->  SharedHandle (bytes, by any channel)
+//!                 ^ held while the Export lives                        |
+//! importer   |  ImportedBlock  |   the same chunks at an address of its own, of exactly their size
+//! ```
+//!
+//! | who | counts | ends with |
+//! |---|---|---|
+//! | exporter | exports of a block: it stays live while there is one, also when its owner frees it | dropping the last [`Export`] |
+//! | importer | imports of one handle: they share one mapping | dropping the last [`ImportedBlock`], when the streams that used it have passed |
+//!
+//! ACL tells an exporter nothing about importers. So an [`Export`] must live until all importers are done, which they
+//! have to tell in their own way; and a handle must not be imported after that, since its chunks may hold other
+//! data then. ACL asks exporters to outlive importers; [`ImportedBlock::exporter`] says what is known.
+
+use std::sync::Arc;
+
+use super::device::Caller;
+use super::{DeviceAllocator, DevicePtr};
+use crate::core::block::BlockId;
+use crate::core::export::Named;
+use crate::driver::{DeviceId, DriverResult, PhysicalHandle, ShareForm, ShareName};
+use crate::error::{Error, Result};
+
+mod handle;
+mod import;
+mod process;
+
+pub use handle::SharedHandle;
+pub use import::ImportedBlock;
+pub(super) use import::Imports;
+pub use process::Life;
+
+use process::Process;
+
+/// Which processes can import an exported block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Importers {
+    /// Any process on this server that knows the handle.
+    #[default]
+    Any,
+    /// Those with these numbers, as [`DeviceAllocator::process_id`] gives them in each; more can be allowed
+    /// later.
+    Processes(Vec<i32>),
+}
+
+/// How a block is exported.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ExportOptions {
+    /// How chunks are named.
+    pub form: ShareForm,
+    /// Who can import.
+    pub importers: Importers,
+}
+
+impl ExportOptions {
+    /// Only for these processes.
+    #[must_use]
+    pub fn for_processes(processes: &[i32]) -> Self {
+        Self { importers: Importers::Processes(processes.to_vec()), ..Self::default() }
+    }
+
+    /// With names of that form.
+    #[must_use]
+    pub fn named(self, form: ShareForm) -> Self {
+        Self { form, ..self }
+    }
+}
+
+/// An exported block. It stays live while this exists, even if it is freed meanwhile.
+///
+/// Importers get whole chunks: the bytes of neighbouring blocks in the first and the last chunk too.
+pub struct Export {
+    allocator: Arc<DeviceAllocator>,
+    device: DeviceId,
+    block: BlockId,
+    /// How often the device had been reset.
+    generation: u64,
+    handle: SharedHandle,
+}
+
+impl Export {
+    /// What another process needs to import the block; [`SharedHandle::to_bytes`] makes it a message.
+    #[must_use]
+    pub fn handle(&self) -> &SharedHandle {
+        &self.handle
+    }
+
+    /// Lets more processes import a block that was exported for [`Importers::Processes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] when the driver refuses.
+    pub fn allow(&self, processes: &[i32]) -> Result<()> {
+        for name in self.handle.names() {
+            self.allocator.driver.allow_import(self.device, name, processes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        // The device exists, or the export would not.
+        if let Ok(state) = self.allocator.device(self.device) {
+            self.allocator.caller(state).end_export(self.block, self.generation);
+            self.allocator.watch(state, 2);
+        }
+    }
+}
+
+impl core::fmt::Debug for Export {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Export")
+            .field("device", &self.device)
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeviceAllocator {
+    /// This process as others name it in [`Importers::Processes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device, [`Error::Driver`] when the driver cannot say.
+    pub fn process_id(&self, device: DeviceId) -> Result<i32> {
+        self.device(device)?;
+        Ok(self.driver.process_id(device)?)
+    }
+
+    /// Exports the live block that begins at `ptr`: its chunks get names by which other processes can import them.
+    /// The same block can be exported several times. While it is, it cannot be shrunk, and its pool cannot sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when the pointer is not the start of a live block; [`Error::State`] for fixed blocks, which
+    /// have no chunks, for pools that sleep, and when a chunk has been exported before for other importers (for any, or
+    /// for named ones): a chunk has one name for as long as it exists, so allocate the block anew after
+    /// [`empty_cache`](Self::empty_cache). [`Error::Driver`] when the driver refuses. Nothing is held then.
+    pub fn export(self: &Arc<Self>, ptr: DevicePtr, options: &ExportOptions) -> Result<Export> {
+        let state = self.owner(ptr.0)?;
+        let device = state.limits.device;
+        let caller = self.caller(state);
+        let held = caller.begin_export(ptr)?;
+        // From here on a drop ends the hold.
+        let mut export = Export {
+            allocator: self.clone(),
+            device,
+            block: held.block,
+            generation: held.generation,
+            handle: SharedHandle::empty(),
+        };
+        let names = caller.names(&held, options)?;
+        let granule = state.limits.granule;
+        export.handle = SharedHandle::new(handle::Parts {
+            pages: state.limits.pages,
+            device: self.driver.driver_device(device)?,
+            chunk: granule,
+            offset: ptr.0 & (granule - 1),
+            bytes: held.bytes,
+            exporter: Process::this(),
+            names,
+        });
+        self.watch(state, 2);
+        Ok(export)
+    }
+}
+
+/// A block that is held for an export.
+struct Held {
+    block: BlockId,
+    generation: u64,
+    /// Bytes asked for.
+    bytes: u64,
+    chunks: Vec<PhysicalHandle>,
+}
+
+impl Caller<'_> {
+    fn begin_export(&self, ptr: DevicePtr) -> Result<Held> {
+        const OPERATION: &str = "exporting a block";
+        let mut core = self.device.core.lock();
+        let block = self.device.live(&core, self.map, ptr.0)?;
+        let refuse = |reason| Err(Error::State { operation: OPERATION, reason });
+        if core.class_of(block).is_classic() {
+            return refuse("it is a fixed block, which has no chunks; set expandable_segments:True");
+        }
+        if core.is_asleep(core.class_of(block).pool()) {
+            return refuse("its pool sleeps; wake it first");
+        }
+        self.device.withhold(&mut core, self.map, block, ptr.0)?;
+        core.hold(block);
+        let (bytes, chunks) = (core.blocks[block].requested, core.chunks_behind(block));
+        Ok(Held { block, generation: core.generation, bytes, chunks })
+    }
+
+    /// The names of the chunks, made where there are none.
+    fn names(&self, held: &Held, options: &ExportOptions) -> Result<Vec<ShareName>> {
+        let device = self.device.limits.device;
+        let for_all = matches!(options.importers, Importers::Any);
+        let mut names = Vec::with_capacity(held.chunks.len());
+        for &handle in &held.chunks {
+            let known = || self.device.core.lock().name_of(handle, options.form);
+            let named = match known() {
+                Some(named) => named,
+                None => match self.name(device, handle, options.form, for_all) {
+                    Ok(named) => named,
+                    // Another thread may have been faster, and the driver names a chunk only once.
+                    Err(error) => known().ok_or(error)?,
+                },
+            };
+            if named.for_all != for_all {
+                let reason = "a chunk of it was exported for other importers before; allocate it anew after empty_cache";
+                return Err(Error::State { operation: "exporting a block", reason });
+            }
+            if let Importers::Processes(processes) = &options.importers
+                && !processes.is_empty()
+            {
+                self.driver.allow_import(device, &named.name, processes)?;
+            }
+            names.push(named.name);
+        }
+        Ok(names)
+    }
+
+    fn name(
+        &self,
+        device: DeviceId,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        for_all: bool,
+    ) -> DriverResult<Named> {
+        let name = self.driver.export_chunk(device, handle, form, for_all)?;
+        let named = Named { name, for_all };
+        self.device.core.lock().set_name(handle, named);
+        Ok(named)
+    }
+
+    /// Ends the hold of an export; the block is freed if its owner has freed it.
+    fn end_export(&self, block: BlockId, generation: u64) {
+        let mut core = self.device.core.lock();
+        if core.generation == generation && core.unhold(block) {
+            self.free_unpublished(core, block);
+        }
+    }
+}

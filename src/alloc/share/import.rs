@@ -1,0 +1,375 @@
+//! Blocks of other processes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use super::super::device::Caller;
+use super::super::{DeviceAllocator, DevicePtr};
+use super::handle::SharedHandle;
+use super::process::{Life, Process};
+use crate::driver::{DeviceId, Driver, DriverResult, Event, PhysicalHandle, ShareForm, Stream};
+use crate::error::{Error, Result};
+use crate::stats::DriverCalls;
+use crate::sync::Mutex;
+
+/// A block of another process, mapped here. Dropping it releases it: once for all imports of one handle, and only
+/// when the streams that used it have passed.
+pub struct ImportedBlock {
+    allocator: Arc<DeviceAllocator>,
+    /// Shared by all imports of the handle; taken out by the drop.
+    mapping: Option<Arc<Mapping>>,
+    ptr: DevicePtr,
+    bytes: u64,
+    exporter: Process,
+}
+
+/// The chunks of a handle, mapped one behind the other in a reservation of exactly their size.
+struct Mapping {
+    device: DeviceId,
+    /// How often the device had been reset.
+    generation: u64,
+    base: u64,
+    chunk: u64,
+    handles: Vec<PhysicalHandle>,
+    /// Streams whose work may use it.
+    streams: Mutex<Vec<Stream>>,
+}
+
+/// What an allocator has imported.
+#[derive(Default)]
+pub(in super::super) struct Imports {
+    /// By device and message.
+    live: HashMap<(DeviceId, Vec<u8>), Weak<Mapping>>,
+    /// Mappings that nobody has any more and that queued work may still use.
+    leaving: Vec<Leaving>,
+}
+
+/// A mapping on its way out: what is still there of it.
+struct Leaving {
+    device: DeviceId,
+    generation: u64,
+    base: u64,
+    /// Bytes of the reservation.
+    span: u64,
+    /// Addresses of chunks that are mapped.
+    mapped: Vec<u64>,
+    handles: Vec<PhysicalHandle>,
+    /// Streams that have no event yet.
+    streams: Vec<Stream>,
+    /// Events that are not known to be complete.
+    events: Vec<Event>,
+}
+
+impl ImportedBlock {
+    /// Where it begins, here.
+    #[must_use]
+    pub fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device it is mapped for.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.mapping.as_ref().map_or(0, |mapping| mapping.device)
+    }
+
+    /// Tells that work on `stream` uses the block too: it is not unmapped before that stream has passed the drop.
+    pub fn record_stream(&self, stream: Stream) {
+        if let Some(mapping) = &self.mapping {
+            mapping.record(stream);
+        }
+    }
+
+    /// What is known of the process that exported the block. Once it is gone, ACL promises nothing about
+    /// the memory; releasing it is safe all the same.
+    #[must_use]
+    pub fn exporter(&self) -> Life {
+        self.exporter.life()
+    }
+}
+
+impl Drop for ImportedBlock {
+    fn drop(&mut self) {
+        // Only the last of several gets it.
+        let Some(mapping) = self.mapping.take().and_then(Arc::into_inner) else { return };
+        let leaving = Leaving {
+            device: mapping.device,
+            generation: mapping.generation,
+            base: mapping.base,
+            span: mapping.span(),
+            mapped: mapping.addresses().collect(),
+            handles: mapping.handles,
+            streams: mapping.streams.into_inner(),
+            events: Vec::new(),
+        };
+        self.allocator.imports.lock().leaving.push(leaving);
+        self.allocator.collect_imports(false);
+    }
+}
+
+impl core::fmt::Debug for ImportedBlock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ImportedBlock")
+            .field("device", &self.device())
+            .field("ptr", &self.ptr)
+            .field("bytes", &self.bytes)
+            .field("exporter", &self.exporter.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Mapping {
+    fn record(&self, stream: Stream) {
+        let mut streams = self.streams.lock();
+        if !streams.contains(&stream) {
+            streams.push(stream);
+        }
+    }
+
+    fn span(&self) -> u64 {
+        self.handles.len() as u64 * self.chunk
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = u64> {
+        (0..self.handles.len() as u64).map(|at| self.base + at * self.chunk)
+    }
+}
+
+impl DeviceAllocator {
+    /// Maps a block of another process for use on `stream` of `device`. Address space is reserved for exactly its
+    /// chunks. Importing a handle again gives the same address and calls no driver.
+    ///
+    /// The exporter decides who may import, and must not end the export before. In which order its work and the
+    /// importer's touch the block is for the two processes to arrange.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device; [`Error::State`] for a block that this process has exported: it has
+    /// the block already, and ACL does not allow it. [`Error::Driver`] when the driver refuses, for instance because
+    /// the exporter is gone or does not allow it, or without address space. Nothing has changed then.
+    pub fn import(
+        self: &Arc<Self>,
+        device: DeviceId,
+        handle: &SharedHandle,
+        stream: Stream,
+    ) -> Result<ImportedBlock> {
+        let state = self.device(device)?;
+        let parts = handle.parts();
+        if parts.exporter == Process::this() && parts.exporter.started != 0 {
+            return Err(Error::State {
+                operation: "importing a block",
+                reason: "this process has exported it; use the block itself",
+            });
+        }
+        self.collect_imports(false);
+        let key = (device, handle.to_bytes());
+        let known = self.imports.lock().live.get(&key).and_then(Weak::upgrade);
+        let generation = state.core.lock().generation;
+        let mapping = match known.filter(|mapping| mapping.generation == generation) {
+            Some(mapping) => mapping,
+            None => {
+                let mapping = Arc::new(self.map_import(device, generation, handle)?);
+                let mut imports = self.imports.lock();
+                imports.live.retain(|_, mapping| mapping.strong_count() > 0);
+                imports.live.insert(key, Arc::downgrade(&mapping));
+                mapping
+            }
+        };
+        mapping.record(stream);
+        Ok(ImportedBlock {
+            ptr: DevicePtr(mapping.base + parts.offset),
+            bytes: parts.bytes,
+            exporter: parts.exporter,
+            allocator: self.clone(),
+            mapping: Some(mapping),
+        })
+    }
+
+    /// Bytes of other processes' memory that are mapped for a device. They count in no other statistic but
+    /// the reserved address space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn imported_bytes(&self, device: DeviceId) -> Result<u64> {
+        self.place(device)?;
+        let imports = self.imports.lock();
+        let live = imports.live.values().filter_map(Weak::upgrade);
+        let live = live.filter(|mapping| mapping.device == device).map(|mapping| mapping.span());
+        let leaving = imports.leaving.iter().filter(|leaving| leaving.device == device);
+        Ok(live.sum::<u64>() + leaving.map(|leaving| leaving.span).sum::<u64>())
+    }
+
+    /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`.
+    pub(in super::super) fn collect_imports(&self, wait: bool) {
+        let leaving = core::mem::take(&mut self.imports.lock().leaving);
+        if leaving.is_empty() {
+            return;
+        }
+        let mut left = Vec::new();
+        for mut leaving in leaving {
+            if !self.leave(&mut leaving, wait) {
+                left.push(leaving);
+            }
+        }
+        self.imports.lock().leaving.append(&mut left);
+    }
+
+    fn map_import(&self, device: DeviceId, generation: u64, handle: &SharedHandle) -> Result<Mapping> {
+        let state = self.device(device)?;
+        let parts = handle.parts();
+        let span = handle.mapped_bytes();
+        let mut calls = DriverCalls::default();
+        let mut leaving = Leaving {
+            device,
+            generation,
+            base: 0,
+            span,
+            mapped: Vec::new(),
+            handles: Vec::new(),
+            streams: Vec::new(),
+            events: Vec::new(),
+        };
+        let answer = self
+            .link_to(device, parts.device, handle.form())
+            .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, &mut calls));
+        let mut core = state.core.lock();
+        core.tally.count_calls(&calls);
+        core.tally.address_space += if leaving.base == 0 { 0 } else { span };
+        drop(core);
+        if let Err(error) = answer {
+            if !self.leave(&mut leaving, false) {
+                self.imports.lock().leaving.push(leaving);
+            }
+            return Err(error.into());
+        }
+        let Leaving { base, handles, .. } = leaving;
+        let streams = Mutex::new(Vec::new());
+        Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, streams })
+    }
+
+    /// Opens the link from a device to the exporter's, if it is another one of this process.
+    fn link_to(&self, device: DeviceId, exporter: u32, form: ShareForm) -> DriverResult<()> {
+        // Numbers of another server's devices mean nothing here.
+        if form == ShareForm::Fabric || self.driver.driver_device(device)? == exporter {
+            return Ok(());
+        }
+        let other = (0..self.device_count()).find(|&id| self.driver.driver_device(id) == Ok(exporter));
+        other.map_or(Ok(()), |other| self.driver.enable_peer_access(device, other))
+    }
+
+    /// Imports, reserves, maps; what came about is noted as it does.
+    fn fill_import(
+        &self,
+        caller: &Caller<'_>,
+        leaving: &mut Leaving,
+        handle: &SharedHandle,
+        calls: &mut DriverCalls,
+    ) -> DriverResult<()> {
+        let (driver, device, chunk) = (caller.driver, leaving.device, handle.parts().chunk);
+        for name in handle.names() {
+            leaving.handles.push(driver.import_chunk(device, name)?);
+        }
+        calls.reserve += 1;
+        leaving.base = match driver.reserve(device, leaving.span) {
+            Err(error) if error.is_out_of_memory() => {
+                caller.free_address_space();
+                calls.reserve += 1;
+                driver.reserve(device, leaving.span)?
+            }
+            answer => answer?,
+        };
+        let peers = caller.device.core.lock().grants().peers;
+        for (at, &handle) in leaving.handles.iter().enumerate() {
+            let address = leaving.base + at as u64 * chunk;
+            calls.map += 1;
+            driver.map(device, address, chunk, handle)?;
+            leaving.mapped.push(address);
+            for &peer in peers.iter() {
+                calls.set_access += 1;
+                driver.set_access(device, address, chunk, peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it.
+    fn leave(&self, leaving: &mut Leaving, wait: bool) -> bool {
+        let Ok(state) = self.device(leaving.device) else { return true };
+        let mut calls = DriverCalls::default();
+        let driver = &*self.driver;
+        let valid = state.core.lock().generation == leaving.generation;
+        let done =
+            !valid || leaving.has_passed(driver, wait, &mut calls) && leaving.take_apart(driver, &mut calls);
+        let mut core = state.core.lock();
+        core.tally.count_calls(&calls);
+        if done && leaving.base != 0 {
+            core.tally.address_space -= leaving.span;
+        }
+        done
+    }
+}
+
+impl Leaving {
+    /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
+    fn has_passed(&mut self, driver: &dyn Driver, wait: bool, calls: &mut DriverCalls) -> bool {
+        let device = self.device;
+        self.streams.retain(|&stream| {
+            if driver.is_capturing(device, stream).unwrap_or(true) {
+                return true;
+            }
+            let Ok(event) = driver.create_event(device) else { return true };
+            calls.record_event += 1;
+            if driver.record_event(device, event, stream).is_ok() {
+                self.events.push(event);
+                return false;
+            }
+            // The stream may be gone; then its work is over.
+            let _ = driver.destroy_event(device, event);
+            calls.wait_device += u64::from(wait);
+            !(wait && driver.synchronize_device(device).is_ok())
+        });
+        self.events.retain(|&event| {
+            let passed = if wait {
+                calls.wait_event += 1;
+                driver.synchronize_event(device, event).is_ok()
+            } else {
+                calls.query_event += 1;
+                driver.query_event(device, event) == Ok(true)
+            };
+            if passed {
+                // What the driver does not take back stays with it.
+                let _ = driver.destroy_event(device, event);
+            }
+            !passed
+        });
+        self.streams.is_empty() && self.events.is_empty()
+    }
+
+    /// Unmaps, drops the references, releases the reservation. What the driver refuses is tried again later.
+    fn take_apart(&mut self, driver: &dyn Driver, calls: &mut DriverCalls) -> bool {
+        let device = self.device;
+        self.mapped.retain(|&address| {
+            calls.unmap += 1;
+            driver.unmap(device, address).is_err()
+        });
+        self.handles.retain(|&handle| {
+            calls.free_physical += 1;
+            driver.free_physical(device, handle).is_err()
+        });
+        if !self.mapped.is_empty() || !self.handles.is_empty() {
+            return false;
+        }
+        if self.base == 0 {
+            return true;
+        }
+        calls.release += 1;
+        driver.release(device, self.base).is_ok()
+    }
+}

@@ -1,0 +1,121 @@
+//! Blocks whose chunks other processes may use.
+//!
+//! An export *holds* its block: while it is held the block stays live, so that the chunks behind it are neither
+//! moved nor unmapped nor used for anything else. A held block that is freed is freed once the last hold ends.
+//!
+//! A chunk that was exported keeps its name for other processes for as long as it exists, because some drivers
+//! name a chunk only once.
+
+use hashbrown::HashMap;
+
+use super::Core;
+use super::block::BlockId;
+use super::plan::GiveBack;
+use crate::driver::{PhysicalHandle, ShareForm, ShareName};
+
+/// How a block is exported.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hold {
+    /// Exports that have not ended.
+    count: u32,
+    /// Whether its owner has freed it meanwhile.
+    freed: bool,
+}
+
+/// A chunk's name for other processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    /// The name.
+    pub(crate) name: ShareName,
+    /// Whether any process can import it.
+    pub(crate) for_all: bool,
+}
+
+/// What is exported of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Exports {
+    blocks: HashMap<BlockId, Hold>,
+    names: HashMap<(PhysicalHandle, ShareForm), Named>,
+}
+
+impl Core {
+    /// Whether an export holds the block.
+    pub(crate) fn is_exported(&self, id: BlockId) -> bool {
+        !self.exports.blocks.is_empty() && self.exports.blocks.contains_key(&id)
+    }
+
+    /// Whether the block was freed by its owner and lives for its exports only.
+    pub(crate) fn outlives_its_owner(&self, id: BlockId) -> bool {
+        self.exports.blocks.get(&id).is_some_and(|hold| hold.freed)
+    }
+
+    /// The blocks that are held.
+    pub(crate) fn exported_blocks(&self) -> impl Iterator<Item = BlockId> {
+        self.exports.blocks.keys().copied()
+    }
+
+    /// Holds a live block for one more export.
+    pub(crate) fn hold(&mut self, id: BlockId) {
+        self.exports.blocks.entry(id).or_default().count += 1;
+    }
+
+    /// Ends a hold; true when the block is to be freed now.
+    pub(crate) fn unhold(&mut self, id: BlockId) -> bool {
+        let Some(hold) = self.exports.blocks.get_mut(&id) else { return false };
+        hold.count -= 1;
+        let Hold { count, freed } = *hold;
+        if count == 0 {
+            self.exports.blocks.remove(&id);
+        }
+        count == 0 && freed
+    }
+
+    /// Notes that the owner of a block frees it; true when its exports keep it for now.
+    #[inline]
+    pub(crate) fn outlast(&mut self, id: BlockId) -> bool {
+        if self.exports.blocks.is_empty() {
+            return false;
+        }
+        self.exports.blocks.get_mut(&id).is_some_and(|hold| {
+            hold.freed = true;
+            true
+        })
+    }
+
+    /// The chunks behind a block of a reserved segment, in address order.
+    pub(crate) fn chunks_behind(&self, id: BlockId) -> Vec<PhysicalHandle> {
+        let block = &self.blocks[id];
+        let segment = &self.segments[block.segment as usize];
+        let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let granules = (block.addr & !(granule - 1)..block.end()).step_by(granule as usize);
+        granules.filter_map(|at| segment.chunk(at, shift)).collect()
+    }
+
+    /// The name of a chunk, if it has one of that form.
+    pub(crate) fn name_of(&self, handle: PhysicalHandle, form: ShareForm) -> Option<Named> {
+        self.exports.names.get(&(handle, form)).copied()
+    }
+
+    /// Notes the name of a chunk.
+    pub(crate) fn set_name(&mut self, handle: PhysicalHandle, named: Named) {
+        self.exports.names.insert((handle, named.name.form), named);
+    }
+
+    /// Forgets the names of chunks that are about to be freed: others may get the same handles.
+    pub(crate) fn forget_names(&mut self, handles: impl IntoIterator<Item = PhysicalHandle>) {
+        if self.exports.names.is_empty() {
+            return;
+        }
+        for handle in handles {
+            for form in [ShareForm::V1, ShareForm::V2, ShareForm::Fabric] {
+                self.exports.names.remove(&(handle, form));
+            }
+        }
+    }
+
+    /// The same for all that is to be given back.
+    pub(crate) fn forget_names_in(&mut self, back: &GiveBack) {
+        let moved = back.runs.iter().flat_map(|run| run.handles.iter().copied());
+        self.forget_names(back.handles.iter().map(|spare| spare.handle).chain(moved));
+    }
+}

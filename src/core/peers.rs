@@ -1,0 +1,58 @@
+//! Access to chunks: what is granted when they are mapped, and which are mapped now.
+
+use std::sync::Arc;
+
+use super::Core;
+use super::block::{NONE, State};
+use crate::driver::{DeviceId, PhysicalHandle};
+
+/// Who gets access to a chunk that is mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct Grants {
+    /// Whether the owner does, for a chunk that was never mapped.
+    pub(crate) owner: bool,
+    /// Other devices: a grant goes with the mapping, so each mapping needs its own.
+    pub(crate) peers: Arc<[DeviceId]>,
+}
+
+impl Core {
+    /// What a plan made now grants.
+    pub(crate) fn grants(&self) -> Grants {
+        Grants { owner: self.access, peers: self.peers.clone() }
+    }
+
+    /// Notes chunks that a plan has mapped: those with fewer peers than there are now are to be granted again.
+    pub(crate) fn note_mapped(&mut self, grants: &Grants, mapped: &[(u64, PhysicalHandle)]) {
+        if !Arc::ptr_eq(&grants.peers, &self.peers) && !self.peers.is_empty() {
+            self.ungranted.extend(mapped);
+        }
+    }
+
+    /// All mapped chunks of reserved segments.
+    pub(crate) fn mapped_chunks(&self) -> Vec<(u64, PhysicalHandle)> {
+        let granule = self.limits.granule;
+        let reserved = self.segments.iter().filter(|(_, segment)| !segment.class.is_classic());
+        let chunks = reserved.flat_map(|(_, segment)| {
+            let there = segment.chunks.iter().enumerate();
+            there.filter_map(move |(at, chunk)| Some((segment.base + at as u64 * granule, (*chunk)?)))
+        });
+        chunks.collect()
+    }
+
+    /// Whether that chunk is mapped at that address.
+    pub(crate) fn is_mapped(&self, (address, handle): (u64, PhysicalHandle)) -> bool {
+        let segment = self.segment_of(address).filter(|segment| !segment.class.is_classic());
+        segment.is_some_and(|segment| segment.chunk(address, self.limits.shift) == Some(handle))
+    }
+
+    /// Whether a running plan has taken the block at an address.
+    pub(crate) fn is_taken(&self, address: u64) -> bool {
+        let Some(segment) = self.segment_of(address) else { return false };
+        let mut id = segment.first;
+        while id != NONE && self.blocks[id].end() <= address {
+            id = self.blocks[id].next;
+        }
+        self.is_asleep(segment.class.pool())
+            || self.blocks.get(id).is_some_and(|block| block.state == State::Busy)
+    }
+}
