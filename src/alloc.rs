@@ -17,6 +17,7 @@ mod reset;
 mod routes;
 mod share;
 mod sleep;
+mod states;
 
 pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
@@ -30,7 +31,7 @@ pub use sleep::{SleepMode, Slept, Woken};
 
 use crate::config::Config;
 use crate::core::snapshot::Snapshot;
-use crate::driver::{DeviceId, Driver, Stream};
+use crate::driver::{DeviceId, Driver, StateChanges, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::AddressMap;
 use crate::hook::EventHook;
@@ -132,6 +133,8 @@ pub struct DeviceAllocator {
     hook: crate::hook::HookSlot,
     /// Blocks of other processes.
     imports: Mutex<share::Imports>,
+    /// Streams and devices that ended, as far as the driver tells of them.
+    changes: Arc<StateChanges>,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -153,6 +156,8 @@ impl DeviceAllocator {
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Self> {
         config.validate()?;
         let count = driver.device_count()?;
+        let changes = Arc::new(StateChanges::default());
+        driver.watch_states(&changes);
         Ok(Self {
             config,
             driver,
@@ -160,6 +165,7 @@ impl DeviceAllocator {
             devices: (0..count).map(|_| OnceLock::new()).collect(),
             hook: crate::hook::HookSlot::default(),
             imports: Mutex::default(),
+            changes,
         })
     }
 
@@ -178,6 +184,7 @@ impl DeviceAllocator {
             && align <= crate::core::UNIT
             && align & align.wrapping_sub(1) == 0
             && !state.routes.any()
+            && !self.changes.any()
             && let Some(address) = state.take_resting(&self.map, bytes, stream)
         {
             self.watch(state, 3);
@@ -366,6 +373,7 @@ impl DeviceAllocator {
 
     /// The device's state, set up if need be.
     fn device(&self, id: DeviceId) -> Result<&Device> {
+        self.heed();
         let place = self.place(id)?;
         if let Some(state) = place.get() {
             return Ok(state);
@@ -383,6 +391,7 @@ impl DeviceAllocator {
 
     /// The device's state, if it has been used.
     fn used(&self, id: DeviceId) -> Result<Option<&Device>> {
+        self.heed();
         Ok(self.place(id)?.get())
     }
 
@@ -403,6 +412,7 @@ impl DeviceAllocator {
 
     /// The device one of whose segments contains the address.
     fn owner(&self, address: u64) -> Result<&Device> {
+        self.heed();
         if let Some((owner, _)) = self.map.find(address)
             && let Some(state) = self.devices[owner.device() as usize].get()
         {

@@ -12,10 +12,12 @@ use core::fmt;
 mod acl;
 #[cfg(any(feature = "sim", test))]
 mod sim;
+mod states;
 
 pub use acl::AclDriver;
 #[cfg(any(feature = "sim", test))]
 pub use sim::SimDriver;
+pub use states::StateChanges;
 
 /// A device, as the process numbers them (after `ASCEND_RT_VISIBLE_DEVICES`).
 pub type DeviceId = u32;
@@ -311,6 +313,19 @@ pub trait Driver: Send + Sync {
     /// is not captured, and where the call is missing. A capture that has failed and was not ended yet is
     /// still one, of graph 0 where it has lost its name.
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>>;
+
+    /// From now on ends of streams and resets of devices are noted in `changes`, if the runtime tells of them;
+    /// whether it does.
+    fn watch_states(&self, changes: &std::sync::Arc<StateChanges>) -> bool {
+        let _changes = changes;
+        false
+    }
+
+    /// Whether a device whose reset was noted has lost its memory. `set_again`: it was set since.
+    fn has_lost_memory(&self, device: DeviceId, set_again: bool) -> bool {
+        let _whichever = (device, set_again);
+        true
+    }
 
     /// Whether the stream is being captured into a graph.
     fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {

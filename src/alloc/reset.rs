@@ -38,7 +38,7 @@ impl DeviceAllocator {
 }
 
 impl Device {
-    fn forget(&self, map: &crate::front::AddressMap) {
+    pub(super) fn forget(&self, map: &crate::front::AddressMap) {
         let mut core = self.core.lock();
         self.drain(&mut core, map);
         let live: Vec<(u64, BlockId)> = core

@@ -1,12 +1,16 @@
 //! The driver on the vendor's runtime library: contexts and devices, and what differs between versions.
 
+mod states;
+
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::ffi::CString;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
-    PhysicalHandle, ShareForm, ShareName, Stream,
+    PhysicalHandle, ShareForm, ShareName, StateChanges, Stream,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
 use crate::sync::Mutex;
@@ -53,6 +57,8 @@ pub struct AclDriver {
     reserve_with_flags: AtomicBool,
     /// By page kind: set once the library has refused the usual kind of memory and taken the other.
     other_memory: [AtomicBool; 2],
+    /// The names under which callbacks are registered.
+    watches: Mutex<Vec<CString>>,
 }
 
 /// A device that the driver has set, on a thread that is gone.
@@ -112,6 +118,7 @@ impl AclDriver {
             serials: AtomicU32::new(0),
             reserve_with_flags: AtomicBool::new(false),
             other_memory: [const { AtomicBool::new(false) }; 2],
+            watches: Mutex::new(Vec::new()),
         }
     }
 
@@ -486,6 +493,14 @@ impl Driver for AclDriver {
         self.import(device, name)
     }
 
+    fn watch_states(&self, changes: &Arc<StateChanges>) -> bool {
+        self.register_states(changes)
+    }
+
+    fn has_lost_memory(&self, device: DeviceId, set_again: bool) -> bool {
+        self.has_lost(device, set_again)
+    }
+
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
         if stream.0 == 0 {
             return Ok(None);
@@ -506,6 +521,7 @@ impl Driver for AclDriver {
 
 impl Drop for AclDriver {
     fn drop(&mut self) {
+        self.unregister_states();
         for entry in core::mem::take(self.opened.get_mut()) {
             for _ in 0..entry.references {
                 // On another thread, as it was taken: this one's context is not ours to drop. An

@@ -1,0 +1,179 @@
+//! What a runtime tells of streams and devices that end: noted without a lock, taken up by the allocator.
+//!
+//! ```text
+//!  runtime's callback ──► StateChanges ──► next call of the allocator
+//!  (any thread, notes only)                (treats streams as destroyed, devices as reset)
+//! ```
+//!
+//! The count of notes falls only when what was noted has been dealt with, so that a second thread that comes
+//! meanwhile waits for the first instead of going on with a stream that is gone.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{DeviceId, Stream};
+use crate::sync::{Mutex, MutexGuard};
+
+/// How many ends of streams are kept one by one; after more, all streams count as ended.
+const ROOM: usize = 256;
+/// Devices with a bit of their own; of those behind, the last bit stands for all.
+const DEVICES: u32 = 64;
+
+/// Ends of streams and resets of devices that nobody has dealt with yet.
+///
+/// Noting one takes a few atomic instructions, no lock and no memory, so that it can be done inside of a
+/// runtime's callback. Callable from any thread.
+#[derive(Debug)]
+pub struct StateChanges {
+    /// Notes that are not dealt with.
+    pending: AtomicU64,
+    /// Whether there were more ends of streams than there is room for.
+    crowded: AtomicBool,
+    /// Devices that were reset, by bit.
+    reset: AtomicU64,
+    /// Devices that were set again after they were reset, by bit.
+    set_again: AtomicU64,
+    /// Handles of streams; zero is an empty place.
+    streams: [AtomicU64; ROOM],
+    /// Held by the one thread that deals with what was noted.
+    turn: Mutex<()>,
+}
+
+/// What was noted since the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// Streams that ended.
+    pub(crate) streams: Vec<Stream>,
+    /// More streams ended than were kept.
+    pub(crate) all_streams: bool,
+    /// How many notes this is.
+    count: u64,
+}
+
+impl Default for StateChanges {
+    fn default() -> Self {
+        Self {
+            pending: AtomicU64::new(0),
+            crowded: AtomicBool::new(false),
+            reset: AtomicU64::new(0),
+            set_again: AtomicU64::new(0),
+            streams: [const { AtomicU64::new(0) }; ROOM],
+            turn: Mutex::new(()),
+        }
+    }
+}
+
+impl StateChanges {
+    /// Notes that a stream is about to be destroyed. The default stream, 0, is no such stream.
+    pub fn stream_ends(&self, stream: Stream) {
+        if stream.0 == 0 {
+            return;
+        }
+        let free = |place: &AtomicU64| {
+            place.compare_exchange(0, stream.0, Ordering::Release, Ordering::Relaxed).is_ok()
+        };
+        if !self.streams.iter().any(free) {
+            self.crowded.store(true, Ordering::Release);
+        }
+        self.pending.fetch_add(1, Ordering::Release);
+    }
+
+    /// Notes that a device was reset.
+    pub fn device_was_reset(&self, device: DeviceId) {
+        self.reset.fetch_or(bit(device), Ordering::Release);
+        self.pending.fetch_add(1, Ordering::Release);
+    }
+
+    /// Notes that a device was set; of interest only after it was reset.
+    pub fn device_was_set(&self, device: DeviceId) {
+        if self.reset.load(Ordering::Relaxed) & bit(device) != 0 {
+            self.set_again.fetch_or(bit(device), Ordering::Release);
+        }
+    }
+
+    /// Whether there is anything to be dealt with.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the device was reset, and if so whether it was set again since.
+    pub(crate) fn reset_of(&self, device: DeviceId) -> Option<bool> {
+        let reset = self.reset.load(Ordering::Acquire) & bit(device) != 0;
+        reset.then(|| self.set_again.load(Ordering::Acquire) & bit(device) != 0)
+    }
+
+    /// Waits for the turn to deal with what was noted.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// Takes the streams that were noted. The caller has the turn and ends with [`done`](Self::done).
+    pub(crate) fn take(&self) -> Taken {
+        let count = self.pending.load(Ordering::Acquire);
+        let all_streams = self.crowded.swap(false, Ordering::AcqRel);
+        let ended = self.streams.iter().map(|place| place.swap(0, Ordering::AcqRel));
+        let streams = ended.filter(|&handle| handle != 0).map(Stream).collect();
+        Taken { streams, all_streams, count }
+    }
+
+    /// What was taken is dealt with, and so are the resets of these devices.
+    pub(crate) fn done(&self, taken: &Taken, devices: impl Iterator<Item = DeviceId>) {
+        let bits = devices.fold(0, |bits, device| bits | bit(device));
+        self.reset.fetch_and(!bits, Ordering::AcqRel);
+        self.set_again.fetch_and(!bits, Ordering::AcqRel);
+        self.pending.fetch_sub(taken.count, Ordering::AcqRel);
+    }
+}
+
+fn bit(device: DeviceId) -> u64 {
+    1 << device.min(DEVICES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_taken_once() {
+        let changes = StateChanges::default();
+        assert!(!changes.any());
+        changes.stream_ends(Stream(7));
+        changes.stream_ends(Stream(9));
+        changes.stream_ends(Stream(0));
+        changes.device_was_set(1);
+        changes.device_was_reset(1);
+        assert!(changes.any());
+        assert_eq!((changes.reset_of(0), changes.reset_of(1)), (None, Some(false)));
+        changes.device_was_set(1);
+        assert_eq!(changes.reset_of(1), Some(true));
+        let taken = changes.take();
+        assert_eq!((&taken.streams[..], taken.all_streams), (&[Stream(7), Stream(9)][..], false));
+        assert!(changes.any(), "not dealt with yet");
+        changes.done(&taken, [1].into_iter());
+        assert!(!changes.any());
+        assert_eq!(changes.reset_of(1), None);
+    }
+
+    #[test]
+    fn more_streams_than_there_is_room_for_stand_for_all() {
+        let changes = StateChanges::default();
+        (1..=ROOM as u64).for_each(|handle| changes.stream_ends(Stream(handle)));
+        let taken = changes.take();
+        assert_eq!((taken.streams.len(), taken.all_streams), (ROOM, false));
+        changes.done(&taken, core::iter::empty());
+        (1..=ROOM as u64 + 1).for_each(|handle| changes.stream_ends(Stream(handle)));
+        assert!(changes.take().all_streams);
+    }
+
+    #[test]
+    fn a_note_made_meanwhile_stays() {
+        let changes = StateChanges::default();
+        changes.stream_ends(Stream(1));
+        let taken = changes.take();
+        changes.stream_ends(Stream(2));
+        changes.done(&taken, core::iter::empty());
+        assert!(changes.any());
+        assert_eq!(changes.take().streams, [Stream(2)]);
+    }
+}
