@@ -27,4 +27,5 @@ mod table;
 #[rustfmt::skip]
 pub mod sys;
 
+pub use result::AllocatorFunctions;
 pub use table::{Acl, Attempt, LIBRARY_VARIABLE, LoadError, REQUIRED, Search};

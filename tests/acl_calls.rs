@@ -390,3 +390,46 @@ fn a_missing_call_names_its_symbol() {
         ]
     );
 }
+
+#[test]
+fn allocators_of_streams() {
+    unsafe extern "C" fn alloc(_object: *mut c_void, _size: usize) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+    unsafe extern "C" fn free(_object: *mut c_void, _block: *mut c_void) {}
+    unsafe extern "C" fn advise(_object: *mut c_void, _size: usize, _wanted: *mut c_void) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+    unsafe extern "C" fn address(block: *mut c_void) -> *mut c_void {
+        block
+    }
+    let (stand_in, acl) = on_device_1("calls_allocators");
+    let functions = ascend_alloc::acl::AllocatorFunctions {
+        object: at(0x50),
+        alloc: Some(alloc),
+        free: Some(free),
+        advise: Some(advise),
+        address: Some(address),
+    };
+    // SAFETY: the stand-in calls nothing and follows nothing.
+    unsafe {
+        done(acl.register_allocator(at(0x60), &functions));
+        assert_eq!(done(acl.allocator_object(at(0x60))), at(0x50));
+        done(acl.unregister_allocator(at(0x60)));
+    }
+    assert_eq!(
+        stand_in.calls(),
+        [
+            "aclrtAllocatorCreateDesc()@1",
+            "aclrtAllocatorSetObjToDesc(desc, value)@1",
+            "aclrtAllocatorSetAllocFuncToDesc(desc, value)@1",
+            "aclrtAllocatorSetFreeFuncToDesc(desc, value)@1",
+            "aclrtAllocatorSetAllocAdviseFuncToDesc(desc, value)@1",
+            "aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, value)@1",
+            "aclrtAllocatorRegister(0x60, desc)@1",
+            "aclrtAllocatorDestroyDesc(desc)@1",
+            "aclrtAllocatorGetByStream(0x60)@1",
+            "aclrtAllocatorUnregister(0x60)@1",
+        ]
+    );
+}

@@ -339,6 +339,37 @@ aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag); /* since 
 aclError aclrtHostUnregister(void *ptr);
 aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag); /* since 8.5 */
 
+/* ---- Allocators of others ------------------------------------------------------------------- */
+
+typedef void *aclrtAllocatorDesc;
+typedef void *aclrtAllocator;
+typedef void *aclrtAllocatorBlock; /* what an allocator hands out; its address is asked for apart */
+typedef void *aclrtAllocatorAddr;
+
+typedef void *(*aclrtAllocatorAllocFunc)(aclrtAllocator allocator, size_t size);
+typedef void (*aclrtAllocatorFreeFunc)(aclrtAllocator allocator, aclrtAllocatorBlock block);
+typedef void *(*aclrtAllocatorAllocAdviseFunc)(aclrtAllocator allocator, size_t size, aclrtAllocatorAddr addr);
+typedef void *(*aclrtAllocatorGetAddrFromBlockFunc)(aclrtAllocatorBlock block);
+
+aclrtAllocatorDesc aclrtAllocatorCreateDesc(void);
+aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc);
+aclError aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocator allocator);
+aclError aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorAllocFunc func);
+aclError aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorFreeFunc func);
+aclError aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc,
+                                                aclrtAllocatorAllocAdviseFunc func);
+aclError aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocatorDesc,
+                                                     aclrtAllocatorGetAddrFromBlockFunc func);
+/* All functions must be set: what is not is not initialised. The descriptor is copied. */
+aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocatorDesc);
+aclError aclrtAllocatorUnregister(aclrtStream stream);
+/* All but the descriptor may be NULL. */
+aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *allocatorDesc,
+                                   aclrtAllocator *allocator, aclrtAllocatorAllocFunc *allocFunc,
+                                   aclrtAllocatorFreeFunc *freeFunc,
+                                   aclrtAllocatorAllocAdviseFunc *allocAdviseFunc,
+                                   aclrtAllocatorGetAddrFromBlockFunc *getAddrFromBlockFunc); /* since 8.5 */
+
 #ifdef __cplusplus
 }
 #endif

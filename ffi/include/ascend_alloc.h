@@ -50,6 +50,14 @@ enum ascend_alloc_status
    A mistake in this library.
    */
   ASCEND_ALLOC_STATUS_INTERNAL = 7,
+  /*
+   The process was forked from one that uses the devices; a child cannot use them.
+   */
+  ASCEND_ALLOC_STATUS_FORK = 8,
+  /*
+   This build or this runtime library cannot do that.
+   */
+  ASCEND_ALLOC_STATUS_UNSUPPORTED = 9,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -58,6 +66,585 @@ typedef enum ascend_alloc_status ascend_alloc_status;
 typedef int32_t ascend_alloc_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+/*
+ Attributes of a request.
+ */
+enum ascend_alloc_flag
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   The block is one physical handle, mapped as one piece, and nothing else lies in it. Of use where memory is
+   registered with a network card or a collective and only the first handle of a range is seen.
+
+   The price: the block is rounded up to whole steps of 2 MiB, requests from 1 to 10 MiB to 20 MiB; it takes
+   three calls of the runtime library, which must find that much memory in one piece; once
+   freed it serves only such requests, whole; it counts in the statistics (but its calls of the runtime library
+   do not) and towards no limit; it cannot grow, move or sleep. ascend_alloc_empty_cache gives free ones back.
+   */
+  ASCEND_ALLOC_FLAG_ONE_HANDLE = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_flag ascend_alloc_flag;
+#else
+typedef uint32_t ascend_alloc_flag;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ Which requests a route takes.
+ */
+enum ascend_alloc_filter
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   All of the device.
+   */
+  ASCEND_ALLOC_FILTER_ALL = 0,
+  /*
+   Those of the calling thread.
+   */
+  ASCEND_ALLOC_FILTER_THREAD = 1,
+  /*
+   Those for one stream.
+   */
+  ASCEND_ALLOC_FILTER_STREAM = 2,
+  /*
+   Those for one stream, and for streams that are captured into the same graph as it.
+   */
+  ASCEND_ALLOC_FILTER_CAPTURE = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_filter ascend_alloc_filter;
+#else
+typedef int32_t ascend_alloc_filter;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ What becomes of the content of blocks whose pool sleeps.
+ */
+enum ascend_alloc_sleep_mode
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   It is lost.
+   */
+  ASCEND_ALLOC_SLEEP_MODE_DISCARD = 0,
+  /*
+   It is kept in page-locked host memory and copied back.
+   */
+  ASCEND_ALLOC_SLEEP_MODE_HOST_COPY = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_sleep_mode ascend_alloc_sleep_mode;
+#else
+typedef int32_t ascend_alloc_sleep_mode;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ What happened to memory.
+ */
+enum ascend_alloc_action
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   A block was handed out.
+   */
+  ASCEND_ALLOC_ACTION_ALLOCATE = 0,
+  /*
+   A block was given back; other streams may still use it.
+   */
+  ASCEND_ALLOC_ACTION_FREE_REQUESTED = 1,
+  /*
+   The memory of a freed block can be used again.
+   */
+  ASCEND_ALLOC_ACTION_FREE_COMPLETED = 2,
+  /*
+   Physical memory was put behind a range, or a segment that cannot grow taken.
+   */
+  ASCEND_ALLOC_ACTION_MAP = 3,
+  /*
+   Physical memory was taken from behind a range, or a segment that cannot grow given back.
+   */
+  ASCEND_ALLOC_ACTION_UNMAP = 4,
+  /*
+   A chunk was put at another address.
+   */
+  ASCEND_ALLOC_ACTION_MOVE = 5,
+  /*
+   The host waited for an event or the device.
+   */
+  ASCEND_ALLOC_ACTION_WAIT = 6,
+  /*
+   A request failed for lack of memory.
+   */
+  ASCEND_ALLOC_ACTION_OUT_OF_MEMORY = 7,
+  /*
+   Something that this version of the header has no name for.
+   */
+  ASCEND_ALLOC_ACTION_OTHER = 99,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_action ascend_alloc_action;
+#else
+typedef int32_t ascend_alloc_action;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ A request with everything that can be asked for.
+ */
+typedef struct ascend_alloc_request_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Bytes.
+   */
+  size_t size;
+  /*
+   0 or 1 for the least alignment, 512; else a power of two, at most 1 GiB. 0 with ONE_HANDLE, whose
+   blocks lie at multiples of 2 MiB.
+   */
+  size_t alignment;
+  /*
+   The stream; null for the device's default one.
+   */
+  void *stream;
+  /*
+   The pool the block is to come from, whatever routes there are; 0 for where the routes lead.
+   */
+  uint64_t pool;
+  /*
+   The device; that of the pool if there is one.
+   */
+  int device;
+  /*
+   Sum of ascend_alloc_flag values.
+   */
+  uint32_t flags;
+} ascend_alloc_request_t;
+
+/*
+ What is asked of a growing buffer. Sizes in bytes.
+ */
+typedef struct ascend_alloc_buffer_options_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   The size it can grow to. Costs address space, not memory.
+   */
+  size_t max_size;
+  /*
+   The least maximum that will do where the device does not grant all the address space; 0: any.
+   */
+  size_t least_max_size;
+  /*
+   The size it begins with; may be 0.
+   */
+  size_t size;
+  /*
+   The pool it counts to; 0 for where the routes lead.
+   */
+  uint64_t pool;
+} ascend_alloc_buffer_options_t;
+
+/*
+ What is known of a growing buffer. Sizes in bytes.
+ */
+typedef struct ascend_alloc_buffer_info_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Where it begins, for as long as it lives.
+   */
+  void *ptr;
+  /*
+   Its present size.
+   */
+  size_t size;
+  /*
+   The size it can grow to.
+   */
+  size_t max_size;
+  /*
+   Bytes of memory behind it: whole chunks.
+   */
+  size_t mapped;
+  /*
+   The stream it is for.
+   */
+  void *stream;
+  /*
+   The device it lies on.
+   */
+  int device;
+} ascend_alloc_buffer_info_t;
+
+/*
+ One event.
+ */
+typedef struct ascend_alloc_event_t {
+  /*
+   The size of this struct as the library knows it; it may grow at the end.
+   */
+  size_t struct_size;
+  /*
+   A value of ascend_alloc_action.
+   */
+  int action;
+  /*
+   The device.
+   */
+  int device;
+  /*
+   First address concerned; null where there is none.
+   */
+  void *ptr;
+  /*
+   Bytes concerned: of the block, of the range, or of the failed request.
+   */
+  size_t size;
+  /*
+   The stream concerned.
+   */
+  void *stream;
+} ascend_alloc_event_t;
+
+/*
+ A function that is told of events. The event is valid during the call only. Called without any lock, by the thread
+ that caused the event, after it happened; it may call this library. Nothing may be thrown out of it.
+ */
+typedef void (*ascend_alloc_hook_t)(const struct ascend_alloc_event_t *event, void *user);
+
+/*
+ The function that is told when a [`User`] is not handed out any more.
+ */
+typedef void (*ascend_alloc_release_t)(void *user);
+
+/*
+ Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
+ stream; null when there is none. Called without any lock, by the thread that allocates; it must not
+ allocate from the same pool, and nothing may be thrown out of it.
+ */
+typedef void *(*ascend_alloc_source_malloc_t)(size_t size, int device, void *stream, void *user);
+
+/*
+ Takes memory back that the function above gave: address and size as then. No queued work uses it any more.
+ */
+typedef void (*ascend_alloc_source_free_t)(void *ptr, size_t size, int device, void *user);
+
+/*
+ What can be chosen for a pool; all zero but for struct_size is an ordinary one. Sizes in bytes.
+ */
+typedef struct ascend_alloc_pool_options_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   A name for people, and for putting pools to sleep; null for none. Several pools may have the same. Copied.
+   */
+  const char *tag;
+  /*
+   Above this it takes idle memory from elsewhere before it asks the device; 0 for never.
+   */
+  size_t soft_limit;
+  /*
+   Where its memory comes from, if not from the device's driver; null for that. It then neither grows
+   nor moves nor sleeps, and counts towards no limit.
+   */
+  ascend_alloc_source_malloc_t source_malloc;
+  /*
+   Takes that memory back; not null if source_malloc is not.
+   */
+  ascend_alloc_source_free_t source_free;
+  /*
+   Passed to both.
+   */
+  void *source_user;
+  /*
+   Not 0: free blocks are handed out whole or not at all, and never merged.
+   */
+  int no_split;
+  /*
+   Not 0: its free blocks serve the default pool before that runs out of memory.
+   */
+  int use_on_oom;
+} ascend_alloc_pool_options_t;
+
+/*
+ One statistic over time.
+ */
+typedef struct ascend_alloc_stat_t {
+  /*
+   The value now.
+   */
+  int64_t current;
+  /*
+   The highest value since the peaks were reset.
+   */
+  int64_t peak;
+  /*
+   Sum of all increases since the sums were reset.
+   */
+  int64_t allocated;
+  /*
+   Sum of all decreases since the sums were reset.
+   */
+  int64_t freed;
+} ascend_alloc_stat_t;
+
+/*
+ A statistic for all blocks, and apart for small ones (at most 1 MiB) and large ones.
+ */
+typedef struct ascend_alloc_stat_array_t {
+  /*
+   All blocks.
+   */
+  struct ascend_alloc_stat_t all;
+  /*
+   Small blocks.
+   */
+  struct ascend_alloc_stat_t small_pool;
+  /*
+   Large blocks.
+   */
+  struct ascend_alloc_stat_t large_pool;
+} ascend_alloc_stat_array_t;
+
+/*
+ Statistics of a pool. Sizes in bytes.
+ */
+typedef struct ascend_alloc_pool_stats_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Bytes handed out, rounded.
+   */
+  struct ascend_alloc_stat_array_t allocated_bytes;
+  /*
+   Bytes handed out or waiting for streams.
+   */
+  struct ascend_alloc_stat_array_t active_bytes;
+  /*
+   Bytes with physical memory behind them.
+   */
+  struct ascend_alloc_stat_array_t reserved_bytes;
+  /*
+   Address space reserved.
+   */
+  int64_t reserved_address_space;
+  /*
+   Graphs whose addresses are baked in.
+   */
+  int64_t graphs;
+} ascend_alloc_pool_stats_t;
+
+/*
+ Whether a route takes the requests for a stream: 0 or not. Called without any lock, by the thread that
+ allocates; it must not allocate from this device, and nothing may be thrown out of it.
+ */
+typedef int (*ascend_alloc_accepts_t)(void *stream, void *user);
+
+/*
+ What putting pools to sleep brought, or waking them took. Sizes in bytes.
+ */
+typedef struct ascend_alloc_sleep_report_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Pools that fell asleep or woke.
+   */
+  uint64_t pools;
+  /*
+   Physical memory given back to the device, or put behind the pools again.
+   */
+  uint64_t bytes;
+  /*
+   By how much the free memory grew that the device itself reports; 0 for waking.
+   */
+  uint64_t device_bytes;
+  /*
+   Content kept on the host, or copied back from there.
+   */
+  uint64_t host_bytes;
+} ascend_alloc_sleep_report_t;
+
+/*
+ Statistics of a device, with PyTorch's names and meanings. Sizes in bytes.
+ */
+typedef struct ascend_alloc_stats_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Blocks handed out, a count.
+   */
+  struct ascend_alloc_stat_array_t allocation;
+  /*
+   Segments, a count: a reservation counts as one.
+   */
+  struct ascend_alloc_stat_array_t segment;
+  /*
+   Blocks handed out or waiting for streams, a count.
+   */
+  struct ascend_alloc_stat_array_t active;
+  /*
+   Free pieces of segments that cannot grow, a count.
+   */
+  struct ascend_alloc_stat_array_t inactive_split;
+  /*
+   Bytes handed out, rounded.
+   */
+  struct ascend_alloc_stat_array_t allocated_bytes;
+  /*
+   Bytes with physical memory behind them.
+   */
+  struct ascend_alloc_stat_array_t reserved_bytes;
+  /*
+   Bytes handed out or waiting for streams.
+   */
+  struct ascend_alloc_stat_array_t active_bytes;
+  /*
+   Free pieces of segments that cannot grow, bytes.
+   */
+  struct ascend_alloc_stat_array_t inactive_split_bytes;
+  /*
+   Bytes handed out, as asked for.
+   */
+  struct ascend_alloc_stat_array_t requested_bytes;
+  /*
+   Blocks of at least max_split_size in segments that cannot grow.
+   */
+  struct ascend_alloc_stat_t oversize_allocations;
+  /*
+   Segments of at least max_split_size that cannot grow.
+   */
+  struct ascend_alloc_stat_t oversize_segments;
+  /*
+   Requests that succeeded only after memory had been given back.
+   */
+  int64_t num_alloc_retries;
+  /*
+   Requests that failed for lack of memory.
+   */
+  int64_t num_ooms;
+  /*
+   How often all streams were waited for.
+   */
+  int64_t num_sync_all_streams;
+  /*
+   Ranges taken from the device.
+   */
+  int64_t num_device_alloc;
+  /*
+   Ranges given back to the device.
+   */
+  int64_t num_device_free;
+  /*
+   max_split_size in force, or -1.
+   */
+  int64_t max_split_size;
+  /*
+   Address space reserved.
+   */
+  int64_t reserved_address_space;
+  /*
+   Chunks held without an address.
+   */
+  int64_t cached_handles;
+  /*
+   Active blocks without memory behind them, because their pool sleeps.
+   */
+  int64_t sleeping_bytes;
+  /*
+   Chunks moved from one address to another without asking the device, a count.
+   */
+  int64_t chunks_moved;
+  /*
+   Calls of the runtime library that map memory.
+   */
+  int64_t map_calls;
+  /*
+   Calls that unmap memory.
+   */
+  int64_t unmap_calls;
+  /*
+   Calls that create physical memory.
+   */
+  int64_t malloc_physical_calls;
+  /*
+   Calls that free physical memory.
+   */
+  int64_t free_physical_calls;
+  /*
+   How often the host waited for an event, a stream or the device.
+   */
+  int64_t wait_calls;
+} ascend_alloc_stats_t;
+
+/*
+ What the library knows of a live block. Sizes in bytes.
+ */
+typedef struct ascend_alloc_block_info_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Its first address.
+   */
+  void *ptr;
+  /*
+   Bytes of the block; at least what was asked for.
+   */
+  size_t size;
+  /*
+   Bytes asked for.
+   */
+  size_t requested;
+  /*
+   First address of its segment.
+   */
+  void *segment;
+  /*
+   Bytes of address space of its segment.
+   */
+  size_t segment_size;
+  /*
+   The stream it was allocated for.
+   */
+  void *stream;
+  /*
+   The device it lies on.
+   */
+  int device;
+} ascend_alloc_block_info_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,12 +659,18 @@ const char *ascend_alloc_version(void);
 
 /*
  What went wrong in the calling thread's last call of this library, as text in UTF-8; null if that call
- succeeded. This function and ascend_alloc_version are no such calls.
+ succeeded. This function, ascend_alloc_last_status and ascend_alloc_version are no such calls.
 
  The text is valid until the thread's next call of this library. It is meant for people: its wording
  may change.
  */
 const char *ascend_alloc_last_error(void);
+
+/*
+ The status of the calling thread's last call of this library, of use after ascend_alloc_malloc and
+ ascend_alloc_free, which cannot answer one.
+ */
+int ascend_alloc_last_status(void);
 
 /*
  Loads the vendor's runtime library, initialises it if nobody has, and sets the allocator of this process
@@ -96,7 +689,7 @@ const char *ascend_alloc_last_error(void);
  conf is null or points to a text that ends with a zero byte. The library that the environment
  names, or that the process has loaded, is the vendor's runtime library or behaves like it.
  */
-ascend_alloc_status ascend_alloc_init(const char *conf);
+int ascend_alloc_init(const char *conf);
 
 /*
  A block of at least size bytes of memory of the device for work on the stream; its address is a
@@ -104,7 +697,8 @@ ascend_alloc_status ascend_alloc_init(const char *conf);
 
  device is the number that aclrtSetDevice takes; stream an aclrtStream of that device, null for its
  default stream. A size of 0 gives null and is no error. For every other size null means that
- there is no block: ascend_alloc_last_error says why. A negative size or device is refused.
+ there is no block: ascend_alloc_last_error says why, ascend_alloc_last_status which kind of failure it was. A
+ size above PTRDIFF_MAX, which is what a negative number becomes, and a negative device are refused.
 
  Callable from any thread. The thread's current device and context are not changed. The signature is
  the one that torch_npu's NPUPluggableAllocator and MindSpore's PluggableAllocator ask for.
@@ -114,22 +708,573 @@ ascend_alloc_status ascend_alloc_init(const char *conf);
  stream is null or a live stream of the device. Unless ascend_alloc_init was called before, what it
  asks of the environment holds.
  */
-void *ascend_alloc_malloc(ptrdiff_t size, int device, void *stream);
+void *ascend_alloc_malloc(size_t size, int device, void *stream);
 
 /*
- Gives a block back that ascend_alloc_malloc returned. Null is accepted.
+ Gives a block back, however it was allocated: by any function of this library that hands out blocks. Null is
+ accepted.
 
  Work already queued on the block's stream may still run: the memory is handed out again only where that
  is in order. The caller queues no new work on it.
 
- The block knows its size, device and stream, so device and stream are not looked at (the stream may be
- destroyed by then) and a size that differs from the one asked for does no harm; a negative size is
- refused. What is refused changes nothing, and ascend_alloc_last_error says why: a pointer that is
- not the start of a live block, also one that was given back before.
+ The block knows its size, device and stream, so the other arguments are not looked at: the stream may be
+ destroyed by then, and a wrong size does no harm. A pointer that is not the start of a live block, also
+ one that was given back before, changes nothing; ascend_alloc_last_error says what was wrong.
+
+ Callable from any thread, whatever its current device. In a forked child it does nothing and succeeds.
+ */
+void ascend_alloc_free(void *ptr, size_t size, int device, void *stream);
+
+/*
+ The same as ascend_alloc_free, with the status as answer.
+ */
+int ascend_alloc_release(void *ptr);
+
+/*
+ A block as the request describes; its address goes to *out. Else as ascend_alloc_malloc. *out is null after a
+ failure.
+
+ Callable from any thread. The block is given back with ascend_alloc_free or ascend_alloc_release.
+
+ # Safety
+
+ request is null or points to as many bytes as its struct_size says, and at least to that field; out is null or
+ valid for a write. Else as ascend_alloc_malloc.
+ */
+int ascend_alloc_allocate(const struct ascend_alloc_request_t *request,
+                          void **out);
+
+/*
+ Grows a live block to size bytes without moving it. *grown, which may be null, says whether there was room
+ behind it: 1 or 0. Callable from any thread.
+
+ # Safety
+
+ grown is null or valid for a write.
+ */
+int ascend_alloc_grow_in_place(void *ptr, size_t size, int *grown);
+
+/*
+ Shrinks a live block to size bytes without moving it; what is cut off is freed like a block. A block of more
+ than 1 MiB keeps at least 1 MiB. Callable from any thread.
+ */
+int ascend_alloc_shrink_in_place(void *ptr, size_t size);
+
+/*
+ Tells that work on the stream uses the block too: once the block is given back, its memory is not handed out
+ again before that stream has passed that point. The block's own stream needs no telling. Null is accepted.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_record_stream(void *ptr, void *stream);
+
+/*
+ Undoes ascend_alloc_record_stream: the caller has seen to it that the stream's work with the block is over, or
+ comes before what the block's own stream does next. A stream that was not recorded changes nothing. Null
+ is accepted.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_erase_stream(void *ptr,
+                              void *stream);
+
+/*
+ Tells that a stream is being destroyed, where the runtime library does not tell by itself (before CANN 8.5): to
+ be called before it is, while no other call that could record an event on it is in progress. The library never
+ passes the handle to the runtime library again. Blocks of the stream stay valid. An allocator registered with
+ ascend_alloc_register_acl_allocator for it is unregistered. Telling twice does no harm.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_stream_destroyed(int device,
+                                  void *stream);
+
+/*
+ Tells that a device was reset, where the runtime library does not tell by itself (before CANN 8.5). Everything
+ on it is forgotten without a call of the runtime library; giving a block back that was live is accepted once and
+ does nothing. Pools stay, empty.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_device_was_reset(int device);
+
+/*
+ Gives all free memory of a device, or of all devices for -1, back. Waits for the streams that used it.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_empty_cache(int device);
+
+/*
+ Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
+ Waits for nothing. *freed, which may be null, gets the bytes given back.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+
+ # Safety
+
+ freed is null or valid for a write.
+ */
+int ascend_alloc_trim(int device, size_t keep, size_t *freed);
+
+/*
+ Registers this library as allocator of a stream with aclrtAllocatorRegister, so that GE graphs and operators of
+ ACL that run on it take their workspaces from here. Registering a stream twice does no harm. ACL refuses the
+ default stream (null).
+
+ The registration ends with ascend_alloc_unregister_acl_allocator, with ascend_alloc_stream_destroyed, and from
+ CANN 8.5 on with the stream itself. Callable from any thread that has a context of the device.
+
+ # Safety
+
+ stream is a live stream of the device. Unless ascend_alloc_init was called before, what it asks of the
+ environment holds.
+ */
+int ascend_alloc_register_acl_allocator(int device,
+                                        void *stream);
+
+/*
+ Ends what ascend_alloc_register_acl_allocator began. To be called when no operator is running on the stream that
+ has taken a workspace; blocks still out can be given back all the same. A stream that is not registered is no
+ error. Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_unregister_acl_allocator(int device,
+                                          void *stream);
+
+/*
+ Device memory that changes its size and never its address. Address space for the maximum is reserved at once;
+ memory is put behind it chunk by chunk (2 MiB on all parts seen so far), and nothing is ever copied. Its
+ number, never 0 and never used again, goes to *buffer.
+
+ Callable from any thread. Given up with ascend_alloc_buffer_destroy; it cannot be freed by its address.
+
+ # Safety
+
+ options is null or points to as many bytes as its struct_size says, and at least to that field; buffer is
+ null or valid for a write. Else as ascend_alloc_malloc.
+ */
+int ascend_alloc_buffer_create(int device,
+                               void *stream,
+                               const struct ascend_alloc_buffer_options_t *options,
+                               uint64_t *buffer);
+
+/*
+ Makes the buffer size bytes long, where it is. What is kept keeps its content; what is new has none defined. What
+ is cut off goes back in the order of the stream; nobody may queue new work on it. After a failure the buffer is
+ as it was.
+
+ Callable from any thread; calls for one buffer take turns.
+ */
+int ascend_alloc_buffer_resize(uint64_t buffer,
+                               size_t size);
+
+/*
+ Tells that work on the stream uses the buffer too, from now until it is empty or destroyed. Callable from any
+ thread.
+ */
+int ascend_alloc_buffer_record_stream(uint64_t buffer, void *stream);
+
+/*
+ What is known of the buffer. Callable from any thread.
+
+ # Safety
+
+ out is null or points to as many bytes as its struct_size says, and at least to that field.
+ */
+int ascend_alloc_buffer_info(uint64_t buffer, struct ascend_alloc_buffer_info_t *out);
+
+/*
+ Frees the buffer like any block. Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_buffer_destroy(uint64_t buffer);
+
+/*
+ Remembers which blocks of the pool are live, with their sizes and streams; changes nothing. The checkpoint's
+ number, never 0 and never used again, goes to *checkpoint.
+
+ Callable from any thread. Forgotten with ascend_alloc_checkpoint_release.
+
+ # Safety
+
+ checkpoint is null or valid for a write.
+ */
+int ascend_alloc_checkpoint(uint64_t pool, uint64_t *checkpoint);
+
+/*
+ Frees every live block of the checkpoint's pool, and hands out the blocks of the checkpoint at their old
+ addresses; they are then the caller's to free. The caller sees to it that work on the pool's memory runs in order
+ across the change; recorded streams are forgotten with the blocks.
+
+ The freed addresses go to freed, at most freed_room of them, and the number of all to *freed_count; those handed
+ out likewise. Arrays may be null with a room of 0, counts may be null.
+
+ ASCEND_ALLOC_STATUS_STATE when memory of the checkpoint is not mapped any more or waits for other streams: nothing
+ has changed then. Callable from any thread. The checkpoint can be restored again.
+
+ # Safety
+
+ The arrays are null, with a room of 0, or valid for writes of so many addresses; counts are null or valid for a
+ write.
+ */
+int ascend_alloc_checkpoint_restore(uint64_t checkpoint,
+                                    void **freed,
+                                    size_t freed_room,
+                                    size_t *freed_count,
+                                    void **allocated,
+                                    size_t allocated_room,
+                                    size_t *allocated_count);
+
+/*
+ Forgets a checkpoint; no block changes. Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_checkpoint_release(uint64_t checkpoint);
+
+/*
+ Sets the one function that is told of every event, or removes it (null). While one is set every call takes the
+ slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
+ user; it may be null. After a failure release is called before this returns.
+
+ Callable from any thread. Sets the allocator up if nobody has.
+
+ # Safety
+
+ hook may be called with user from any thread until release is called, and release once from any. Else as
+ ascend_alloc_init.
+ */
+int ascend_alloc_set_event_hook(ascend_alloc_hook_t hook,
+                                void *user,
+                                ascend_alloc_release_t release);
+
+/*
+ Page-locked host memory of at least size bytes. Unsupported in this version: null, and
+ ASCEND_ALLOC_STATUS_UNSUPPORTED as last status.
+ */
+void *ascend_alloc_host_malloc(size_t size, int device);
+
+/*
+ Gives page-locked host memory back. Unsupported in this version; null is accepted.
+ */
+int ascend_alloc_host_free(void *ptr);
+
+/*
+ Tells that work on the stream uses a page-locked block. Unsupported in this version.
+ */
+int ascend_alloc_host_record_stream(void *ptr, int device, void *stream);
+
+/*
+ Gives free page-locked memory back. Unsupported in this version.
+ */
+int ascend_alloc_host_empty_cache(void);
+
+/*
+ Keeps the last so many events from now on; 0 ends that. Unsupported in this version.
+ */
+int ascend_alloc_history_record(size_t entries);
+
+/*
+ The events kept, as JSON, written as ascend_alloc_snapshot_json does. Unsupported in this version.
+ */
+int ascend_alloc_history_json(int device, char *buffer, size_t room, size_t *length);
+
+/*
+ A new pool of the device, empty; its number, never 0 and never used again, goes to *pool. options may be
+ null. Sets the allocator up if nobody has.
+
+ Callable from any thread. Given up with ascend_alloc_pool_release.
+
+ # Safety
+
+ options is null or points to as many bytes as its struct_size says, and at least to that field; its tag is
+ null or a text that ends with a zero byte; its functions may be called, from any thread, for as long as the
+ pool has memory. pool is null or valid for a write. Else as ascend_alloc_malloc.
+ */
+int ascend_alloc_pool_create(int device, const struct ascend_alloc_pool_options_t *options, uint64_t *pool);
+
+/*
+ The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
+ are outside. 0 for a device that cannot be.
+ */
+uint64_t ascend_alloc_pool_default(int device);
+
+/*
+ Gives up the hold on a pool that ascend_alloc_pool_create made. Live blocks stay valid; what is idle serves other
+ pools, and the pool is gone with its last memory. A number that is given up is refused from then on.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_pool_release(uint64_t pool);
+
+/*
+ A block from the pool, whatever routes there are; else as ascend_alloc_malloc.
+
+ # Safety
+
+ As ascend_alloc_malloc.
+ */
+void *ascend_alloc_pool_malloc(uint64_t pool, size_t size, void *stream);
+
+/*
+ Statistics of a pool; not of the default one. Callable from any thread.
+
+ # Safety
+
+ out is null or points to as many bytes as its struct_size says, and at least to that field.
+ */
+int ascend_alloc_pool_stats(uint64_t pool, struct ascend_alloc_pool_stats_t *out);
+
+/*
+ From now on requests that the filter, a value of ascend_alloc_filter, takes go to the pool, until
+ ascend_alloc_pool_end. The newest route that takes a request wins, so that routes nest. stream is looked at by
+ the filters that name one. The pool is held meanwhile. No graph is captured by this alone.
 
  Callable from any thread.
  */
-void ascend_alloc_free(void *ptr, ptrdiff_t size, int device, void *stream);
+int ascend_alloc_pool_begin(uint64_t pool,
+                            int filter,
+                            void *stream);
+
+/*
+ The same for requests for streams that a function accepts. Once nobody will call it any more, which can be
+ some time after the route has ended, release is called with user; it may be null. After a failure
+ release is called before this returns.
+
+ # Safety
+
+ accepts may be called with user from any thread until release is called, and release once from any.
+ */
+int ascend_alloc_pool_begin_with(uint64_t pool,
+                                 ascend_alloc_accepts_t accepts,
+                                 void *user,
+                                 ascend_alloc_release_t release);
+
+/*
+ Ends the newest route to the pool, also one of a capture. Routes of one thread end in the order opposite to the
+ one they began in; another order is refused with ASCEND_ALLOC_STATUS_STATE.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_pool_end(uint64_t pool);
+
+/*
+ Begins to capture a graph into the pool: as ascend_alloc_pool_begin, and the pool's addresses stay mapped until
+ ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
+ is moved, given back or waited for: a request that free and new memory cannot serve fails.
+
+ Callable from any thread.
+ */
+int ascend_alloc_capture_begin(uint64_t pool,
+                               int filter,
+                               void *stream);
+
+/*
+ The same with a function, as ascend_alloc_pool_begin_with.
+
+ # Safety
+
+ As ascend_alloc_pool_begin_with.
+ */
+int ascend_alloc_capture_begin_with(uint64_t pool,
+                                    ascend_alloc_accepts_t accepts,
+                                    void *user,
+                                    ascend_alloc_release_t release);
+
+/*
+ A graph captured into the pool is gone, or its capture has failed: once for each
+ ascend_alloc_capture_begin. ASCEND_ALLOC_STATUS_STATE when no graph holds the pool.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_graph_release(uint64_t pool);
+
+/*
+ Puts all pools with one of the tags to sleep (count 0: all pools but the default ones and those with a
+ source), on one device or on all (-1): their memory goes back to the device, their addresses and live blocks stay.
+ Waits for the streams that used them. Until they wake, nobody may queue work on their blocks; other memory
+ is used as always, and blocks may be freed. Pools that sleep already stay as they are. mode is a value of
+ ascend_alloc_sleep_mode. out may be null.
+
+ For each device it is done for all its pools or for none. ASCEND_ALLOC_STATUS_ARGUMENT when no pool has a tag that
+ is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep. Callable from any thread.
+
+ # Safety
+
+ tags points to count texts that end with a zero byte, or count is 0. out is null or points to as many bytes as its
+ struct_size says, and at least to that field.
+ */
+int ascend_alloc_sleep(int device,
+                       const char *const *tags,
+                       size_t count,
+                       int mode,
+                       struct ascend_alloc_sleep_report_t *out);
+
+/*
+ Wakes all pools with one of the tags (count 0: all), on one device or on all (-1): memory is put behind their
+ blocks at the same addresses, and kept content is back when the call returns. Pools that are awake stay as they
+ are. out may be null. For each device it is done for all its pools or for none: after
+ ASCEND_ALLOC_STATUS_OUT_OF_MEMORY they sleep as before, with their content. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_sleep.
+ */
+int ascend_alloc_wake(int device,
+                      const char *const *tags,
+                      size_t count,
+                      struct ascend_alloc_sleep_report_t *out);
+
+/*
+ Whether a pool sleeps: 1 or 0 goes to *asleep. Callable from any thread.
+
+ # Safety
+
+ asleep is null or valid for a write.
+ */
+int ascend_alloc_is_asleep(uint64_t pool, int *asleep);
+
+/*
+ The statistics of a device; all zero while it has not been used.
+
+ out->struct_size is set by the caller. Callable from any thread, also in a forked child, which
+ reads them as they were at the fork.
+
+ # Safety
+
+ out is null or points to as many bytes as its struct_size says, and at least to that field.
+ */
+int ascend_alloc_stats(int device, struct ascend_alloc_stats_t *out);
+
+/*
+ Lets all peaks of the device start again from the current values. Callable from any thread.
+ */
+int ascend_alloc_reset_peak_stats(int device);
+
+/*
+ Lets all sums and counts of events of the device start again from zero. Callable from any thread.
+ */
+int ascend_alloc_reset_accumulated_stats(int device);
+
+/*
+ Limits the physical memory held on the device to a fraction of its total: more than 0, at most 1,
+ which removes the limit. Memory already held is not given back. Sets the allocator up if nobody has.
+
+ Callable from any thread.
+
+ # Safety
+
+ Unless ascend_alloc_init was called before, what it asks of the environment holds.
+ */
+int ascend_alloc_set_memory_fraction(double fraction, int device);
+
+/*
+ What is known of the live block that begins at ptr. Callable from any thread.
+
+ # Safety
+
+ out is null or points to as many bytes as its struct_size says, and at least to that field.
+ */
+int ascend_alloc_block_info(void *ptr, struct ascend_alloc_block_info_t *out);
+
+/*
+ The first address of the segment that the live block beginning at ptr lies in, and the bytes of address
+ space of that segment. Only part of it need have memory behind it. base and size may be null.
+
+ Callable from any thread.
+
+ # Safety
+
+ base and size are null or valid for a write.
+ */
+int ascend_alloc_base(void *ptr, void **base, size_t *size);
+
+/*
+ All memory of a device at one moment, as JSON: {"device":0,"cached_handles":bytes,"segments":[...]}. A
+ segment has "address", "total_size", "allocated_size", "active_size", "requested_size", "segment_type"
+ ("small" or "large"), "is_expandable", "base", "pool" (0 is the default one), "is_asleep", "stream" (of its
+ first block) and "blocks"; a block has "address", "size", "requested_size", "stream" and "state":
+ "active_allocated", "active_pending_free", "inactive" or "in_transit". Numbers are decimal; sizes bytes.
+
+ Writes as snprintf does: at most room bytes with the zero behind them, and the length of the whole text
+ without the zero to length, which may be null. Memory may change between two calls, so one that asks for the
+ length and one that reads can differ. Callable from any thread.
+
+ # Safety
+
+ buffer is null, with a room of 0, or valid for writes of room bytes; length is null or valid for a write.
+ */
+int ascend_alloc_snapshot_json(int device, char *buffer, size_t room, size_t *length);
+
+/*
+ A block of the calling thread's tag; else as ascend_alloc_malloc, whose signature it has.
+
+ # Safety
+
+ As ascend_alloc_malloc.
+ */
+void *ascend_alloc_tagged_malloc(size_t size, int device, void *stream);
+
+/*
+ Gives such a block back, also while it is paused. The same as ascend_alloc_free.
+ */
+void ascend_alloc_tagged_free(void *ptr, size_t size, int device, void *stream);
+
+/*
+ From now on ascend_alloc_tagged_malloc gives the calling thread blocks of this tag; null for "default". The
+ tag "sleep_persistent" is left out when all tags are paused. The text is copied.
+
+ # Safety
+
+ tag is null or a text that ends with a zero byte.
+ */
+int ascend_alloc_set_tag(const char *tag);
+
+/*
+ The calling thread's tag, written as snprintf does: at most room bytes with the zero behind them, and the length
+ of the whole tag without the zero to length, which may be null.
+
+ # Safety
+
+ buffer is null, with a room of 0, or valid for writes of room bytes; length is null or valid for a write.
+ */
+int ascend_alloc_get_tag(char *buffer,
+                         size_t room,
+                         size_t *length);
+
+/*
+ Whether the content of a tag's blocks is kept on the host when it is paused: 0, as at first, or not 0. tag is null
+ for "default". Counts for pauses from now on, also of tags nobody has used yet. Callable from any thread.
+
+ # Safety
+
+ tag is null or a text that ends with a zero byte.
+ */
+int ascend_alloc_set_host_copy(const char *tag,
+                               int enabled);
+
+/*
+ Gives the memory of the tag's blocks, on all devices, back and keeps their addresses; null: of all tags but
+ "sleep_persistent". host_copy: 0 loses the content, 1 keeps it on the host, -1 does for each tag as
+ ascend_alloc_set_host_copy says. Waits for work that uses the blocks. What is paused already stays so.
+
+ Tags whose content is kept come first; after a failure those that were paused before it stay paused, and a resume
+ brings them back. Callable from any thread.
+
+ # Safety
+
+ tag is null or a text that ends with a zero byte.
+ */
+int ascend_alloc_pause(const char *tag,
+                       int host_copy);
+
+/*
+ Puts memory behind the tag's blocks again, at their old addresses and with what was kept of their content; null:
+ of all tags. What is not paused stays as it is. After ASCEND_ALLOC_STATUS_OUT_OF_MEMORY the tags are paused as
+ before, on the device without memory and those with higher numbers. Callable from any thread.
+
+ # Safety
+
+ tag is null or a text that ends with a zero byte.
+ */
+int ascend_alloc_resume(const char *tag);
 
 #ifdef __cplusplus
 }  // extern "C"

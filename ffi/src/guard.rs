@@ -1,59 +1,99 @@
-//! What stands around every entry point: no panic leaves it, and a failure leaves its text.
+//! What stands around every entry point: no panic leaves it, a forked child is recognised before any lock is
+//! taken, and a failure leaves its status and its text.
 
 use core::cell::{Cell, RefCell};
-use core::ffi::c_char;
+use core::ffi::{c_char, c_int};
 use core::ptr;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::fork;
 use crate::process::{AscendAllocStatus, Failure};
 
+#[cfg(not(panic = "unwind"))]
+compile_error!(
+    "with panic=abort a mistake in this library would end the host process; build it with panic=unwind"
+);
+
 thread_local! {
-    /// Whether the thread's last call failed. Apart from the text, because a call that succeeds after
+    /// What the thread's last call answered. Apart from the text, because a call that succeeds after
     /// another that did need not touch a value with a destructor.
-    static FAILED: Cell<bool> = const { Cell::new(false) };
+    static STATUS: Cell<AscendAllocStatus> = const { Cell::new(AscendAllocStatus::Ok) };
     /// The text of the thread's last failure.
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// Runs the body of an entry point and keeps the text of its failure for the thread.
+/// Runs the body of an entry point that a forked child cannot have, and keeps what came of it for the thread.
+#[inline]
 pub(crate) fn run<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, AscendAllocStatus> {
+    if fork::in_child() {
+        return Err(keep(fork::refusal()));
+    }
+    everywhere(body)
+}
+
+/// The same for functions whose only answer is the status.
+pub(crate) fn status(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    code(run(body))
+}
+
+/// The same for functions that give something back or note something: in a forked child nothing needs that,
+/// so they do nothing and succeed.
+pub(crate) fn release(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    code(everywhere(|| if fork::in_child() { Ok(()) } else { body() }))
+}
+
+/// The same for functions that a forked child can have.
+#[inline]
+pub(crate) fn everywhere<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, AscendAllocStatus> {
     // The body owns nothing that outlives it; the allocator's own state is kept by locks that a
     // panic releases.
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+    match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => {
-            FAILED.set(false);
-            return Ok(answer);
+            STATUS.set(AscendAllocStatus::Ok);
+            Ok(answer)
         }
-        Ok(Err(failure)) => failure,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-            let text = format!("internal error, please report it: {text}");
-            // Dropping what was thrown could throw again.
-            core::mem::forget(panic);
-            Failure { status: AscendAllocStatus::Internal, text }
-        }
-    };
-    keep(failure.text);
-    Err(failure.status)
+        Ok(Err(failure)) => Err(keep(failure)),
+        Err(panic) => Err(keep(of_panic(panic))),
+    }
+}
+
+/// A result as the number that C callers get.
+pub(crate) fn code(result: Result<(), AscendAllocStatus>) -> c_int {
+    result.map_or_else(|status| status as c_int, |()| AscendAllocStatus::Ok as c_int)
+}
+
+/// What the thread's last call answered.
+pub(crate) fn last_status() -> c_int {
+    STATUS.get() as c_int
+}
+
+#[cold]
+fn of_panic(panic: Box<dyn core::any::Any + Send>) -> Failure {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+    let text = format!("internal error, please report it: {text}");
+    // Dropping what was thrown could throw again.
+    core::mem::forget(panic);
+    Failure { status: AscendAllocStatus::Internal, text }
 }
 
 /// The text of the thread's last call if that failed, else null.
 pub(crate) fn last_error() -> *const c_char {
-    if !FAILED.get() {
+    if STATUS.get() == AscendAllocStatus::Ok {
         return ptr::null();
     }
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(ptr::null())
 }
 
 #[cold]
-fn keep(text: String) {
+fn keep(failure: Failure) -> AscendAllocStatus {
     // A text of the driver's may hold anything; a C reader would stop at a zero byte.
-    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
-    // A thread that is ending has no place for the text any more.
-    let kept = TEXT.try_with(|last| drop(last.replace(text)));
-    FAILED.set(kept.is_ok());
+    let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
+    // A thread that is ending has no place for the text any more; the status stays.
+    let _kept = TEXT.try_with(|last| drop(last.replace(text)));
+    STATUS.set(failure.status);
+    failure.status
 }
 
 #[cfg(test)]
@@ -62,6 +102,7 @@ mod tests {
     use std::ffi::CStr;
 
     fn text() -> Option<String> {
+        assert_eq!(last_error().is_null(), last_status() == 0);
         let text = last_error();
         // SAFETY: not null, so it is the thread's text, which nothing replaces before it is copied.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned())

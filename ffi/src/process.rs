@@ -1,13 +1,15 @@
 //! The one allocator of the process: how it comes to be, and the ways that can fail.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use allocator::acl::LoadError;
 use allocator::config::ConfigError;
-use allocator::driver::{AclDriver, DeviceId};
-use allocator::{Config, DeviceAllocator, Error};
+use allocator::driver::{AclDriver, DeviceId, Stream};
+use allocator::{Config, DeviceAllocator, Error, Stats};
 use parking_lot::Mutex;
+
+use crate::fork;
 
 /// What a call of this library answers. New values may be added; the numbers stay.
 #[repr(i32)]
@@ -29,6 +31,10 @@ pub enum AscendAllocStatus {
     OutOfMemory = 6,
     /// A mistake in this library.
     Internal = 7,
+    /// The process was forked from one that uses the devices; a child cannot use them.
+    Fork = 8,
+    /// This build or this runtime library cannot do that.
+    Unsupported = 9,
 }
 
 /// Why an entry point failed.
@@ -40,7 +46,13 @@ pub(crate) struct Failure {
     pub text: String,
 }
 
-static ALLOCATOR: OnceLock<DeviceAllocator> = OnceLock::new();
+/// What the process has once it is set up. Never dropped, so that calls during and after exit find it.
+pub(crate) struct Process {
+    pub(crate) allocator: Arc<DeviceAllocator>,
+    pub(crate) driver: Arc<AclDriver>,
+}
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
 /// Held while the allocator is being set up, so that the runtime library is started once.
 static SETTING_UP: Mutex<()> = Mutex::new(());
 
@@ -55,8 +67,9 @@ pub(crate) unsafe fn init(text: Option<&CStr>) -> Result<(), Failure> {
         Some(Ok(text)) => text,
         Some(Err(error)) => return Err(argument(format!("conf is not UTF-8: {error}"))),
     };
+    fork::begin();
     let _turn = SETTING_UP.lock();
-    if ALLOCATOR.get().is_some() {
+    if PROCESS.get().is_some() {
         return Err(Failure {
             status: AscendAllocStatus::State,
             text: "the allocator of this process is set up already; call ascend_alloc_init once, before the \
@@ -75,32 +88,96 @@ pub(crate) unsafe fn init(text: Option<&CStr>) -> Result<(), Failure> {
 /// As [`AclDriver::open`].
 #[inline]
 pub(crate) unsafe fn allocator() -> Result<&'static DeviceAllocator, Failure> {
-    match ALLOCATOR.get() {
-        Some(allocator) => Ok(allocator),
-        None => {
-            let _turn = SETTING_UP.lock();
-            // SAFETY: as this function's.
-            ALLOCATOR.get().map_or_else(|| unsafe { set_up("") }, Ok)
-        }
+    // SAFETY: as this function's.
+    unsafe { process() }.map(|process| &*process.allocator)
+}
+
+/// The same with the driver.
+///
+/// # Safety
+///
+/// As [`AclDriver::open`].
+#[inline]
+pub(crate) unsafe fn process() -> Result<&'static Process, Failure> {
+    match PROCESS.get() {
+        Some(process) => Ok(process),
+        // SAFETY: as this function's.
+        None => unsafe { first_use() },
     }
+}
+
+/// What the process has, if it is set up.
+pub(crate) fn process_if_set_up() -> Option<&'static Process> {
+    PROCESS.get()
+}
+
+/// The statistics of all devices; none while nothing is set up.
+pub(crate) fn all_stats() -> Vec<Stats> {
+    let Some(process) = PROCESS.get() else { return Vec::new() };
+    (0..process.allocator.device_count())
+        .map(|device| process.allocator.stats(device).unwrap_or_default())
+        .collect()
 }
 
 /// The allocator, if it is set up: before that no pointer can be one of its blocks.
 pub(crate) fn existing() -> Result<&'static DeviceAllocator, Failure> {
-    ALLOCATOR.get().ok_or_else(|| Failure {
+    if_set_up().ok_or_else(|| Failure {
         status: AscendAllocStatus::State,
-        text: "nothing was allocated yet, so the pointer is none of this allocator's".to_owned(),
+        text: "nothing was allocated yet, so the pointer or handle is none of this allocator's".to_owned(),
     })
 }
 
-/// A size as a number of bytes.
-pub(crate) fn size(size: isize) -> Result<u64, Failure> {
-    u64::try_from(size).map_err(|_| argument(format!("size is {size}, expected 0 or more")))
+/// The allocator, if it is set up.
+pub(crate) fn if_set_up() -> Option<&'static DeviceAllocator> {
+    PROCESS.get().map(|process| &*process.allocator)
+}
+
+/// A size as a number of bytes. One in the upper half is a negative number to callers whose type is signed.
+#[inline]
+pub(crate) fn size(size: usize) -> Result<u64, Failure> {
+    if isize::try_from(size).is_err() {
+        return Err(argument(format!(
+            "size is {} (unsigned: {size}), more than any device has",
+            size as isize
+        )));
+    }
+    Ok(size as u64)
+}
+
+/// A stream by its handle.
+#[inline]
+pub(crate) fn stream(stream: *mut c_void) -> Stream {
+    Stream(stream.expose_provenance() as u64)
+}
+
+/// An address as C callers get it.
+#[inline]
+pub(crate) fn pointer(address: u64) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// A device number, or nothing for -1, which means all.
+pub(crate) fn device_or_all(device: c_int) -> Result<Option<DeviceId>, Failure> {
+    match device {
+        -1 => Ok(None),
+        device => self::device(device).map(Some),
+    }
 }
 
 /// A device number.
 pub(crate) fn device(device: c_int) -> Result<DeviceId, Failure> {
     DeviceId::try_from(device).map_err(|_| argument(format!("device is {device}, expected 0 or more")))
+}
+
+/// # Safety
+///
+/// As [`AclDriver::open`].
+#[cold]
+unsafe fn first_use() -> Result<&'static Process, Failure> {
+    fork::begin();
+    let _turn = SETTING_UP.lock();
+    // SAFETY: as this function's.
+    PROCESS.get().map_or_else(|| unsafe { set_up("") }, Ok)
 }
 
 /// The caller holds [`SETTING_UP`] and has seen that there is no allocator.
@@ -109,18 +186,29 @@ pub(crate) fn device(device: c_int) -> Result<DeviceId, Failure> {
 ///
 /// As [`AclDriver::open`].
 #[cold]
-unsafe fn set_up(text: &str) -> Result<&'static DeviceAllocator, Failure> {
+unsafe fn set_up(text: &str) -> Result<&'static Process, Failure> {
+    // Once more, because a try of another thread may have failed meanwhile.
+    fork::begin();
+    // SAFETY: as this function's.
+    let made = unsafe { make(text) }.inspect_err(|_| fork::give_up())?;
+    Ok(PROCESS.get_or_init(|| made))
+}
+
+/// # Safety
+///
+/// As [`AclDriver::open`].
+unsafe fn make(text: &str) -> Result<Process, Failure> {
     let config = Config::from_env()?.overridden_by(text)?;
     for warning in config.warnings() {
         eprintln!("ascend-alloc: warning: {warning}");
     }
     // SAFETY: as this function's.
-    let driver = unsafe { AclDriver::open() }?;
-    let allocator = DeviceAllocator::new(config, Arc::new(driver))?;
-    Ok(ALLOCATOR.get_or_init(|| allocator))
+    let driver = Arc::new(unsafe { AclDriver::open() }?);
+    let allocator = Arc::new(DeviceAllocator::new(config, driver.clone())?);
+    Ok(Process { allocator, driver })
 }
 
-fn argument(text: String) -> Failure {
+pub(crate) fn argument(text: String) -> Failure {
     Failure { status: AscendAllocStatus::Argument, text }
 }
 

@@ -5,11 +5,14 @@
 //! everything and answers a code, the method is safe. Nothing is translated or retried here: that
 //! is the driver's part.
 
+mod allocator;
 mod device;
 mod host;
 mod memory;
 mod stream;
 mod virtual_memory;
+
+pub use allocator::AllocatorFunctions;
 
 use core::ffi::{CStr, c_int};
 use core::fmt;

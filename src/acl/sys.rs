@@ -292,6 +292,29 @@ pub type aclrtStreamStateCallback = ::core::option::Option<
         args: *mut ::core::ffi::c_void,
     ),
 >;
+pub type aclrtAllocatorDesc = *mut ::core::ffi::c_void;
+pub type aclrtAllocator = *mut ::core::ffi::c_void;
+pub type aclrtAllocatorBlock = *mut ::core::ffi::c_void;
+pub type aclrtAllocatorAddr = *mut ::core::ffi::c_void;
+pub type aclrtAllocatorAllocFunc = ::core::option::Option<
+    unsafe extern "C" fn(
+        allocator: aclrtAllocator,
+        size: usize,
+    ) -> *mut ::core::ffi::c_void,
+>;
+pub type aclrtAllocatorFreeFunc = ::core::option::Option<
+    unsafe extern "C" fn(allocator: aclrtAllocator, block: aclrtAllocatorBlock),
+>;
+pub type aclrtAllocatorAllocAdviseFunc = ::core::option::Option<
+    unsafe extern "C" fn(
+        allocator: aclrtAllocator,
+        size: usize,
+        addr: aclrtAllocatorAddr,
+    ) -> *mut ::core::ffi::c_void,
+>;
+pub type aclrtAllocatorGetAddrFromBlockFunc = ::core::option::Option<
+    unsafe extern "C" fn(block: aclrtAllocatorBlock) -> *mut ::core::ffi::c_void,
+>;
 #[derive(Clone, Copy)]
 pub struct Functions {
     pub aclInit: Option<
@@ -677,6 +700,60 @@ pub struct Functions {
             flag: u32,
         ) -> aclError,
     >,
+    pub aclrtAllocatorCreateDesc: Option<unsafe extern "C" fn() -> aclrtAllocatorDesc>,
+    pub aclrtAllocatorDestroyDesc: Option<
+        unsafe extern "C" fn(allocatorDesc: aclrtAllocatorDesc) -> aclError,
+    >,
+    pub aclrtAllocatorSetObjToDesc: Option<
+        unsafe extern "C" fn(
+            allocatorDesc: aclrtAllocatorDesc,
+            allocator: aclrtAllocator,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorSetAllocFuncToDesc: Option<
+        unsafe extern "C" fn(
+            allocatorDesc: aclrtAllocatorDesc,
+            func: aclrtAllocatorAllocFunc,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorSetFreeFuncToDesc: Option<
+        unsafe extern "C" fn(
+            allocatorDesc: aclrtAllocatorDesc,
+            func: aclrtAllocatorFreeFunc,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorSetAllocAdviseFuncToDesc: Option<
+        unsafe extern "C" fn(
+            allocatorDesc: aclrtAllocatorDesc,
+            func: aclrtAllocatorAllocAdviseFunc,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorSetGetAddrFromBlockFuncToDesc: Option<
+        unsafe extern "C" fn(
+            allocatorDesc: aclrtAllocatorDesc,
+            func: aclrtAllocatorGetAddrFromBlockFunc,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorRegister: Option<
+        unsafe extern "C" fn(
+            stream: aclrtStream,
+            allocatorDesc: aclrtAllocatorDesc,
+        ) -> aclError,
+    >,
+    pub aclrtAllocatorUnregister: Option<
+        unsafe extern "C" fn(stream: aclrtStream) -> aclError,
+    >,
+    pub aclrtAllocatorGetByStream: Option<
+        unsafe extern "C" fn(
+            stream: aclrtStream,
+            allocatorDesc: *mut aclrtAllocatorDesc,
+            allocator: *mut aclrtAllocator,
+            allocFunc: *mut aclrtAllocatorAllocFunc,
+            freeFunc: *mut aclrtAllocatorFreeFunc,
+            allocAdviseFunc: *mut aclrtAllocatorAllocAdviseFunc,
+            getAddrFromBlockFunc: *mut aclrtAllocatorGetAddrFromBlockFunc,
+        ) -> aclError,
+    >,
 }
 macro_rules! with_function_names {
     ($then:ident) => {
@@ -705,7 +782,12 @@ macro_rules! with_function_names {
         aclrtMemExportToShareableHandleV2, aclrtMemImportFromShareableHandleV2,
         aclrtMemSetPidToShareableHandleV2, aclrtMallocHost, aclrtMallocHostWithCfg,
         aclrtFreeHost, aclrtFreeHostWithDevSync, aclrtHostRegister, aclrtHostRegisterV2,
-        aclrtHostUnregister, aclrtHostGetDevicePointer }
+        aclrtHostUnregister, aclrtHostGetDevicePointer, aclrtAllocatorCreateDesc,
+        aclrtAllocatorDestroyDesc, aclrtAllocatorSetObjToDesc,
+        aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
+        aclrtAllocatorSetAllocAdviseFuncToDesc,
+        aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorRegister,
+        aclrtAllocatorUnregister, aclrtAllocatorGetByStream }
     };
 }
 pub(super) use with_function_names;

@@ -97,6 +97,15 @@ impl StateChanges {
         self.pending.load(Ordering::Acquire) != 0
     }
 
+    /// Takes all notes at once: the streams that ended, or nothing when there were more than are kept. For owners that
+    /// need no order with other threads; resets are forgotten.
+    pub fn drain(&self) -> Option<Vec<Stream>> {
+        let _turn = self.turn();
+        let taken = self.take();
+        self.done(&taken, 0..DEVICES);
+        (!taken.all_streams).then_some(taken.streams)
+    }
+
     /// Whether the device was reset, and if so whether it was set again since.
     pub(crate) fn reset_of(&self, device: DeviceId) -> Option<bool> {
         let reset = self.reset.load(Ordering::Acquire) & bit(device) != 0;

@@ -562,6 +562,37 @@ aclError aclrtHostUnregister(void *ptr) {
     return 0;
 }
 
+aclrtAllocatorDesc aclrtAllocatorCreateDesc(void) {
+    ENTER("%s", "");
+    return fresh(&next_handle, 16);
+}
+
+aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc) {
+    ENTER("%s", allocatorDesc == NULL ? "null" : "desc");
+    return 0;
+}
+
+#define SETTER(name, type)                                                                          \
+    aclError name(aclrtAllocatorDesc allocatorDesc, type value) {                                   \
+        ENTER("%s, %s", allocatorDesc == NULL ? "null" : "desc", value == NULL ? "null" : "value"); \
+        return 0;                                                                                   \
+    }
+SETTER(aclrtAllocatorSetObjToDesc, aclrtAllocator)
+SETTER(aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorAllocFunc)
+SETTER(aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorFreeFunc)
+SETTER(aclrtAllocatorSetAllocAdviseFuncToDesc, aclrtAllocatorAllocAdviseFunc)
+SETTER(aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorGetAddrFromBlockFunc)
+
+aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocatorDesc) {
+    ENTER("%p, %s", stream, allocatorDesc == NULL ? "null" : "desc");
+    return 0;
+}
+
+aclError aclrtAllocatorUnregister(aclrtStream stream) {
+    ENTER("%p", stream);
+    return 0;
+}
+
 /* ---- What CANN 8.0 does not have ------------------------------------------------------------ */
 
 #ifndef STAND_IN_8_0

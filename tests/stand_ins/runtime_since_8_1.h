@@ -82,6 +82,21 @@ aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag) {
     return 0;
 }
 
+aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *allocatorDesc,
+                                   aclrtAllocator *allocator, aclrtAllocatorAllocFunc *allocFunc,
+                                   aclrtAllocatorFreeFunc *freeFunc,
+                                   aclrtAllocatorAllocAdviseFunc *allocAdviseFunc,
+                                   aclrtAllocatorGetAddrFromBlockFunc *getAddrFromBlockFunc) {
+    ENTER("%p", stream);
+    *allocatorDesc = (void *)0x40;
+    *allocator = (void *)0x50;
+    *allocFunc = NULL;
+    *freeFunc = NULL;
+    *allocAdviseFunc = NULL;
+    *getAddrFromBlockFunc = NULL;
+    return 0;
+}
+
 #ifndef STAND_IN_WITHOUT_VMM
 aclError aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, size_t count) {
     ENTER("%p, %zu, flags=%d, type=%d, id=%u, %zu", virPtr, size, (int)desc->flags, (int)desc->location.type,

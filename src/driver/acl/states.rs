@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{AclDriver, number};
 use crate::acl::sys;
-use crate::driver::{DeviceId, Stream, StateChanges};
+use crate::driver::{DeviceId, StateChanges, Stream};
 
 impl AclDriver {
     /// Registers both callbacks under a name of their own. False where the library has neither.

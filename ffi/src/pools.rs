@@ -1,0 +1,362 @@
+//! Pools, the routes that lead requests to them, and captures.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use allocator::driver::{DeviceId, Stream};
+use allocator::{PoolId, PoolOptions, PoolSource, RouteFilter};
+
+use crate::arguments::{self, AscendAllocRelease, Held, Versioned};
+use crate::guard;
+use crate::process::{self, Failure, argument};
+use crate::stats::AscendAllocStatArray;
+
+/// Bits of a pool's number that hold its serial; the rest is the device and one.
+const SERIAL_BITS: u32 = 40;
+
+/// Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
+/// stream; null when there is none. Called without any lock, by the thread that allocates; it must not
+/// allocate from the same pool, and nothing may be thrown out of it.
+pub type AscendAllocSourceMalloc = Option<
+    unsafe extern "C" fn(size: usize, device: c_int, stream: *mut c_void, user: *mut c_void) -> *mut c_void,
+>;
+
+/// Takes memory back that the function above gave: address and size as then. No queued work uses it any more.
+pub type AscendAllocSourceFree =
+    Option<unsafe extern "C" fn(ptr: *mut c_void, size: usize, device: c_int, user: *mut c_void)>;
+
+/// Whether a route takes the requests for a stream: 0 or not. Called without any lock, by the thread that
+/// allocates; it must not allocate from this device, and nothing may be thrown out of it.
+pub type AscendAllocAccepts = Option<unsafe extern "C" fn(stream: *mut c_void, user: *mut c_void) -> c_int>;
+
+/// Which requests a route takes.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug)]
+pub enum AscendAllocFilter {
+    /// All of the device.
+    All = 0,
+    /// Those of the calling thread.
+    Thread = 1,
+    /// Those for one stream.
+    Stream = 2,
+    /// Those for one stream, and for streams that are captured into the same graph as it.
+    Capture = 3,
+}
+
+/// What can be chosen for a pool; all zero but for struct_size is an ordinary one. Sizes in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AscendAllocPoolOptions {
+    /// Set by the caller to the size of this struct; later versions grow at the end.
+    pub struct_size: usize,
+    /// A name for people, and for putting pools to sleep; null for none. Several pools may have the same. Copied.
+    pub tag: *const c_char,
+    /// Above this it takes idle memory from elsewhere before it asks the device; 0 for never.
+    pub soft_limit: usize,
+    /// Where its memory comes from, if not from the device's driver; null for that. It then neither grows
+    /// nor moves nor sleeps, and counts towards no limit.
+    pub source_malloc: AscendAllocSourceMalloc,
+    /// Takes that memory back; not null if source_malloc is not.
+    pub source_free: AscendAllocSourceFree,
+    /// Passed to both.
+    pub source_user: *mut c_void,
+    /// Not 0: free blocks are handed out whole or not at all, and never merged.
+    pub no_split: c_int,
+    /// Not 0: its free blocks serve the default pool before that runs out of memory.
+    pub use_on_oom: c_int,
+}
+
+// SAFETY: `repr(C)`, the size first, numbers and pointers; a function pointer is checked for null alone, and that
+// it is one is the caller's promise.
+unsafe impl Versioned for AscendAllocPoolOptions {
+    const FIRST: usize = size_of::<Self>();
+}
+
+impl Default for AscendAllocPoolOptions {
+    fn default() -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            tag: core::ptr::null(),
+            soft_limit: 0,
+            source_malloc: None,
+            source_free: None,
+            source_user: core::ptr::null_mut(),
+            no_split: 0,
+            use_on_oom: 0,
+        }
+    }
+}
+
+/// Statistics of a pool. Sizes in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AscendAllocPoolStats {
+    /// Set by the caller to the size of this struct; later versions grow at the end.
+    pub struct_size: usize,
+    /// Bytes handed out, rounded.
+    pub allocated_bytes: AscendAllocStatArray,
+    /// Bytes handed out or waiting for streams.
+    pub active_bytes: AscendAllocStatArray,
+    /// Bytes with physical memory behind them.
+    pub reserved_bytes: AscendAllocStatArray,
+    /// Address space reserved.
+    pub reserved_address_space: i64,
+    /// Graphs whose addresses are baked in.
+    pub graphs: i64,
+}
+
+// SAFETY: `repr(C)`, the size first, and only numbers.
+unsafe impl Versioned for AscendAllocPoolStats {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// A new pool of the device, empty; its number, never 0 and never used again, goes to *pool. options may be
+/// null. Sets the allocator up if nobody has.
+///
+/// Callable from any thread. Given up with ascend_alloc_pool_release.
+///
+/// # Safety
+///
+/// options is null or points to as many bytes as its struct_size says, and at least to that field; its tag is
+/// null or a text that ends with a zero byte; its functions may be called, from any thread, for as long as the
+/// pool has memory. pool is null or valid for a write. Else as ascend_alloc_malloc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_pool_create(
+    device: c_int,
+    options: *const AscendAllocPoolOptions,
+    pool: *mut u64,
+) -> c_int {
+    guard::status(|| {
+        let place = arguments::place(pool, "pool")?;
+        let device = process::device(device)?;
+        let mut chosen = PoolOptions::default();
+        if !options.is_null() {
+            // SAFETY: the caller's promise.
+            let options = unsafe { arguments::options(options, "options") }?;
+            // SAFETY: the caller's promise.
+            let tag = unsafe { arguments::text(options.tag, "options->tag") }?;
+            chosen.tag = tag.unwrap_or_default().to_owned();
+            chosen.no_split = options.no_split != 0;
+            chosen.use_on_oom = options.use_on_oom != 0;
+            chosen.soft_limit = (options.soft_limit != 0).then_some(options.soft_limit as u64);
+            chosen.source = source(&options)?;
+        }
+        // SAFETY: the caller's promise.
+        let made = unsafe { process::allocator() }?.create_pool(device, chosen)?;
+        // SAFETY: the caller's promise.
+        unsafe { place.write(number(made)) };
+        Ok(())
+    })
+}
+
+/// The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
+/// are outside. 0 for a device that cannot be.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_pool_default(device: c_int) -> u64 {
+    DeviceId::try_from(device).map_or(0, |device| number(PoolId::default_of(device)))
+}
+
+/// Gives up the hold on a pool that ascend_alloc_pool_create made. Live blocks stay valid; what is idle serves other
+/// pools, and the pool is gone with its last memory. A number that is given up is refused from then on.
+///
+/// Callable from any thread. In a forked child it does nothing and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_pool_release(pool: u64) -> c_int {
+    guard::release(|| Ok(process::existing()?.release_pool(id(pool)?)?))
+}
+
+/// A block from the pool, whatever routes there are; else as ascend_alloc_malloc.
+///
+/// # Safety
+///
+/// As ascend_alloc_malloc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_pool_malloc(
+    pool: u64,
+    size: usize,
+    stream: *mut c_void,
+) -> *mut c_void {
+    let run = || {
+        let (pool, bytes) = (id(pool)?, process::size(size)?);
+        let block = process::existing()?.allocate_in(pool, bytes, 0, process::stream(stream))?;
+        Ok(process::pointer(block.address()))
+    };
+    guard::run(run).unwrap_or(core::ptr::null_mut())
+}
+
+/// Statistics of a pool; not of the default one. Callable from any thread.
+///
+/// # Safety
+///
+/// out is null or points to as many bytes as its struct_size says, and at least to that field.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_pool_stats(pool: u64, out: *mut AscendAllocPoolStats) -> c_int {
+    guard::status(|| {
+        // SAFETY: the caller's promise.
+        let size = unsafe { arguments::sized(out, "out") }?;
+        let stats = process::existing()?.pool_stats(id(pool)?)?;
+        let value = AscendAllocPoolStats {
+            struct_size: size,
+            allocated_bytes: stats.allocated_bytes.into(),
+            active_bytes: stats.active_bytes.into(),
+            reserved_bytes: stats.reserved_bytes.into(),
+            reserved_address_space: stats.reserved_address_space as i64,
+            graphs: i64::from(stats.graphs),
+        };
+        // SAFETY: as above.
+        unsafe { arguments::fill(out, size, &value) };
+        Ok(())
+    })
+}
+
+/// From now on requests that the filter, a value of ascend_alloc_filter, takes go to the pool, until
+/// ascend_alloc_pool_end. The newest route that takes a request wins, so that routes nest. stream is looked at by
+/// the filters that name one. The pool is held meanwhile. No graph is captured by this alone.
+///
+/// Callable from any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_pool_begin(pool: u64, filter: c_int, stream: *mut c_void) -> c_int {
+    guard::status(|| {
+        let filter = self::filter(filter, stream)?;
+        Ok(process::existing()?.begin_route(id(pool)?, filter).map(drop)?)
+    })
+}
+
+/// The same for requests for streams that a function accepts. Once nobody will call it any more, which can be
+/// some time after the route has ended, release is called with user; it may be null. After a failure
+/// release is called before this returns.
+///
+/// # Safety
+///
+/// accepts may be called with user from any thread until release is called, and release once from any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_pool_begin_with(
+    pool: u64,
+    accepts: AscendAllocAccepts,
+    user: *mut c_void,
+    release: AscendAllocRelease,
+) -> c_int {
+    let held = Held::new(user, release);
+    guard::status(move || {
+        let filter = accepting(accepts, held)?;
+        Ok(process::existing()?.begin_route(id(pool)?, filter).map(drop)?)
+    })
+}
+
+/// Ends the newest route to the pool, also one of a capture. Routes of one thread end in the order opposite to the
+/// one they began in; another order is refused with ASCEND_ALLOC_STATUS_STATE.
+///
+/// Callable from any thread. In a forked child it does nothing and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_pool_end(pool: u64) -> c_int {
+    guard::release(|| Ok(process::existing()?.end_route(id(pool)?)?))
+}
+
+/// Begins to capture a graph into the pool: as ascend_alloc_pool_begin, and the pool's addresses stay mapped until
+/// ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
+/// is moved, given back or waited for: a request that free and new memory cannot serve fails.
+///
+/// Callable from any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_capture_begin(pool: u64, filter: c_int, stream: *mut c_void) -> c_int {
+    guard::status(|| {
+        let filter = self::filter(filter, stream)?;
+        Ok(process::existing()?.begin_capture(id(pool)?, filter).map(drop)?)
+    })
+}
+
+/// The same with a function, as ascend_alloc_pool_begin_with.
+///
+/// # Safety
+///
+/// As ascend_alloc_pool_begin_with.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_capture_begin_with(
+    pool: u64,
+    accepts: AscendAllocAccepts,
+    user: *mut c_void,
+    release: AscendAllocRelease,
+) -> c_int {
+    let held = Held::new(user, release);
+    guard::status(move || {
+        let filter = accepting(accepts, held)?;
+        Ok(process::existing()?.begin_capture(id(pool)?, filter).map(drop)?)
+    })
+}
+
+/// A graph captured into the pool is gone, or its capture has failed: once for each
+/// ascend_alloc_capture_begin. ASCEND_ALLOC_STATUS_STATE when no graph holds the pool.
+///
+/// Callable from any thread. In a forked child it does nothing and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_graph_release(pool: u64) -> c_int {
+    guard::release(|| Ok(process::existing()?.release_graph(id(pool)?)?))
+}
+
+/// The pool that a number names.
+pub(crate) fn id(number: u64) -> Result<PoolId, Failure> {
+    let unknown =
+        || argument(format!("pool is {number:#x}, expected a number from ascend_alloc_pool_create"));
+    let device = (number >> SERIAL_BITS).checked_sub(1).ok_or_else(unknown)?;
+    let device = DeviceId::try_from(device).map_err(|_| unknown())?;
+    Ok(PoolId { device, serial: number & ((1 << SERIAL_BITS) - 1) })
+}
+
+/// The number of a pool.
+pub(crate) fn number(pool: PoolId) -> u64 {
+    (u64::from(pool.device) + 1) << SERIAL_BITS | pool.serial
+}
+
+fn filter(filter: c_int, stream: *mut c_void) -> Result<RouteFilter, Failure> {
+    const ALL: c_int = AscendAllocFilter::All as c_int;
+    const THREAD: c_int = AscendAllocFilter::Thread as c_int;
+    const STREAM: c_int = AscendAllocFilter::Stream as c_int;
+    const CAPTURE: c_int = AscendAllocFilter::Capture as c_int;
+    let stream = process::stream(stream);
+    Ok(match filter {
+        ALL => RouteFilter::All,
+        THREAD => RouteFilter::ThisThread,
+        STREAM => RouteFilter::Stream(stream),
+        CAPTURE => RouteFilter::CapturedWith(stream),
+        _ => return Err(argument(format!("filter is {filter}, expected a value of ascend_alloc_filter"))),
+    })
+}
+
+fn accepting(accepts: AscendAllocAccepts, held: Held) -> Result<RouteFilter, Failure> {
+    let Some(accepts) = accepts else { return Err(argument("accepts is null".to_owned())) };
+    Ok(RouteFilter::Accepts(Arc::new(move |stream: Stream| {
+        // SAFETY: the caller promised that it may be called until the pointer is released.
+        unsafe { accepts(process::pointer(stream.0), held.user()) != 0 }
+    })))
+}
+
+/// Memory from functions of the caller's.
+struct Functions {
+    malloc: unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void),
+    user: Held,
+}
+
+fn source(options: &AscendAllocPoolOptions) -> Result<Option<Arc<dyn PoolSource>>, Failure> {
+    match (options.source_malloc, options.source_free) {
+        (None, None) => Ok(None),
+        (Some(malloc), Some(free)) => {
+            Ok(Some(Arc::new(Functions { malloc, free, user: Held::new(options.source_user, None) })))
+        }
+        _ => Err(argument("only one of options->source_malloc and source_free is null".to_owned())),
+    }
+}
+
+impl PoolSource for Functions {
+    fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
+        let (size, device) = (usize::try_from(bytes).ok()?, c_int::try_from(device).ok()?);
+        // SAFETY: the caller promised that it may be called while the pool has memory.
+        let address = unsafe { (self.malloc)(size, device, process::pointer(stream.0), self.user.user()) };
+        (!address.is_null()).then(|| address.expose_provenance() as u64)
+    }
+
+    fn free(&self, device: DeviceId, address: u64, bytes: u64) {
+        // SAFETY: as above.
+        unsafe { (self.free)(process::pointer(address), bytes as usize, device as c_int, self.user.user()) };
+    }
+}
