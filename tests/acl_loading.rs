@@ -229,6 +229,7 @@ fn an_old_library_lacks_what_came_later() {
             "aclmdlRICaptureGetInfo",
             "aclmdlRICaptureThreadExchangeMode",
             "aclmdlRIDestroyRegisterCallback",
+            "aclrtAllocatorGetByStream",
             "aclrtCtxGetCurrentDefaultStream",
             "aclrtFreeHostWithDevSync",
             "aclrtFreeWithDevSync",

@@ -61,7 +61,7 @@ type Contents = Vec<Vec<Kept>>;
 const PIECE: u64 = 64 << 20;
 
 impl DeviceAllocator {
-    /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones), on one device or on all: their memory goes back to the device, their
+    /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
     /// addresses and live blocks stay. Waits for the streams that used them. Until they wake, nobody may queue work
     /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are.
     ///
@@ -122,7 +122,8 @@ impl DeviceAllocator {
             let core = state.core.lock();
             let mut pools: Vec<_> = core.pools.indices().collect();
             pools.retain(|&pool| match tags {
-                [] => pool != DEFAULT,
+                // A pool with a source never sleeps, so it is not meant.
+                [] => pool != DEFAULT && core.pools.get(pool).rules.source.is_none(),
                 tags => tags.contains(&core.pools.get(pool).rules.tag.as_str()),
             });
             missing.retain(|tag| !pools.iter().any(|&pool| core.pools.get(pool).rules.tag == **tag));

@@ -563,8 +563,7 @@ aclError aclrtHostUnregister(void *ptr) {
 }
 
 aclrtAllocatorDesc aclrtAllocatorCreateDesc(void) {
-    ENTER("%s", "");
-    return fresh(&next_handle, 16);
+    return enter(__func__, "%s", "") != 0 ? NULL : fresh(&next_handle, 16);
 }
 
 aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc) {

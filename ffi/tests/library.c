@@ -1,0 +1,429 @@
+/*
+ * What the C library can do, on the simulator: library SCENARIO. Valid C99 and C++11.
+ */
+#include "check.h"
+
+#include <limits.h>
+
+static void bytes_to(void *target, int value, size_t count) {
+    ACL(aclrtMemset(target, count, value, count));
+}
+
+static int byte_of(const void *source) {
+    unsigned char byte = 0;
+    ACL(aclrtMemcpy(&byte, 1, source, 1, ACL_MEMCPY_DEVICE_TO_HOST));
+    return byte;
+}
+
+static void set_up(void) {
+    ACL(aclInit(NULL));
+    ACL(aclrtSetDevice(0));
+    OK(ascend_alloc_init(NULL));
+}
+
+static uint64_t pool_with(const char *tag) {
+    ascend_alloc_pool_options_t options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.tag = tag;
+    uint64_t pool = 0;
+    OK(ascend_alloc_pool_create(0, &options, &pool));
+    CHECK(pool != 0);
+    return pool;
+}
+
+static int64_t held_by(uint64_t pool) {
+    ascend_alloc_pool_stats_t stats;
+    stats.struct_size = sizeof stats;
+    OK(ascend_alloc_pool_stats(pool, &stats));
+    return stats.allocated_bytes.all.current;
+}
+
+static void basics(void) {
+    set_up();
+    aclrtStream side = new_stream();
+    void *block = ascend_alloc_malloc(3 * MIB, 0, NULL);
+    CHECK(block != NULL && allocated(0) >= (int64_t)(3 * MIB));
+
+    void *base = NULL;
+    size_t size = 0;
+    OK(ascend_alloc_base(block, &base, &size));
+    CHECK((char *)base <= (char *)block && (char *)block + 3 * MIB <= (char *)base + size);
+    OK(ascend_alloc_base(block, NULL, NULL));
+    ascend_alloc_block_info_t info;
+    info.struct_size = sizeof info;
+    OK(ascend_alloc_block_info(block, &info));
+    CHECK(info.ptr == block && info.requested == 3 * MIB && info.size >= 3 * MIB && info.device == 0);
+    CHECK(info.segment == base && info.segment_size == size && info.stream == NULL);
+
+    OK(ascend_alloc_record_stream(block, side));
+    OK(ascend_alloc_erase_stream(block, side));
+    OK(ascend_alloc_erase_stream(block, side));
+    /* Nothing waits for the side stream any more, so the block serves again at once. */
+    ascend_alloc_free(block, 3 * MIB, 0, NULL);
+    CHECK(stats_of(0).active_bytes.all.current == 0);
+    CHECK(ascend_alloc_malloc(3 * MIB, 0, NULL) == block);
+    OK(ascend_alloc_release(block));
+
+    OK(ascend_alloc_reset_peak_stats(0));
+    CHECK(stats_of(0).allocated_bytes.all.peak == 0);
+    OK(ascend_alloc_reset_accumulated_stats(0));
+    CHECK(stats_of(0).allocated_bytes.all.allocated == 0);
+    size_t freed = 1;
+    OK(ascend_alloc_trim(0, SIZE_MAX, &freed));
+    CHECK(freed == 0 && stats_of(0).reserved_bytes.all.current > 0);
+    OK(ascend_alloc_empty_cache(0));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    OK(ascend_alloc_set_memory_fraction(0.001, 0));
+    CHECK(ascend_alloc_malloc(1024 * MIB, 0, NULL) == NULL);
+    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY && said("limit"));
+    OK(ascend_alloc_set_memory_fraction(1.0, 0));
+    CHECK(stats_of(0).num_ooms == 1);
+
+    /* A device that nobody has used. */
+    CHECK(stats_of(1).reserved_bytes.all.peak == 0);
+    /* Growing and shrinking in place. */
+    block = ascend_alloc_malloc(8 * MIB, 0, NULL);
+    OK(ascend_alloc_shrink_in_place(block, 4 * MIB));
+    int grown = -1;
+    OK(ascend_alloc_grow_in_place(block, 8 * MIB, &grown));
+    CHECK(grown == 1);
+    OK(ascend_alloc_release(block));
+}
+
+static void requests(void) {
+    set_up();
+    ascend_alloc_request_t request;
+    memset(&request, 0, sizeof request);
+    request.struct_size = sizeof request;
+    request.size = 5 * MIB;
+    request.alignment = 4 * MIB;
+    void *block = NULL;
+    OK(ascend_alloc_allocate(&request, &block));
+    CHECK(block != NULL && (uintptr_t)block % (4 * MIB) == 0);
+    ascend_alloc_free(block, 0, 0, NULL);
+
+    /* One handle: three calls, and the block is the whole of what they made. */
+    long before = called("aclrtMallocPhysical");
+    request.alignment = 0;
+    request.size = 23 * MIB;
+    request.flags = ASCEND_ALLOC_FLAG_ONE_HANDLE;
+    OK(ascend_alloc_allocate(&request, &block));
+    CHECK(called("aclrtMallocPhysical") == before + 1);
+    ascend_alloc_block_info_t info;
+    info.struct_size = sizeof info;
+    OK(ascend_alloc_block_info(block, &info));
+    CHECK(info.segment == block && info.segment_size == info.size && info.size == 24 * MIB);
+    bytes_to(block, 7, 23 * MIB);
+    CHECK(byte_of((char *)block + 23 * MIB - 1) == 7);
+    int64_t reserved = stats_of(0).reserved_bytes.all.current;
+    CHECK(reserved >= (int64_t)(24 * MIB));
+    /* It serves the next such request, and nothing else. */
+    void *first = block;
+    OK(ascend_alloc_release(block));
+    void *other = ascend_alloc_malloc(23 * MIB, 0, NULL);
+    CHECK(other != NULL && other != first);
+    OK(ascend_alloc_allocate(&request, &block));
+    CHECK(block == first);
+    OK(ascend_alloc_release(block));
+    OK(ascend_alloc_release(other));
+    /* Sleeping everything leaves such pools out. */
+    OK(ascend_alloc_sleep(-1, NULL, 0, ASCEND_ALLOC_SLEEP_MODE_DISCARD, NULL));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    CHECK(called("aclrtMallocPhysical") == called("aclrtFreePhysical"));
+    CHECK(called("aclrtReserveMemAddress") == called("aclrtReleaseMemAddress"));
+
+    request.alignment = 4096;
+    REFUSED(ascend_alloc_allocate(&request, &block));
+    CHECK(block == NULL);
+    request.flags = 2;
+    REFUSED(ascend_alloc_allocate(&request, &block));
+}
+
+static int asked;
+static int is_even(void *stream, void *user) {
+    asked++;
+    return stream == user;
+}
+static void note_release(void *user) { *(int *)user += 1; }
+static int refuse_all(void *stream, void *user) {
+    (void)stream;
+    (void)user;
+    return 0;
+}
+
+static void pools(void) {
+    set_up();
+    aclrtStream side = new_stream();
+    uint64_t outer = pool_with("outer"), inner = pool_with(NULL);
+    OK(ascend_alloc_pool_begin(outer, ASCEND_ALLOC_FILTER_THREAD, NULL));
+    OK(ascend_alloc_pool_begin(inner, ASCEND_ALLOC_FILTER_STREAM, side));
+    void *in_outer = ascend_alloc_malloc(MIB, 0, NULL);
+    void *in_inner = ascend_alloc_malloc(2 * MIB, 0, side);
+    CHECK(held_by(outer) > 0 && held_by(outer) < held_by(inner));
+    OK(ascend_alloc_pool_end(inner));
+    OK(ascend_alloc_pool_end(outer));
+    CHECK(ascend_alloc_pool_end(outer) == ASCEND_ALLOC_STATUS_STATE);
+    /* Without routes requests go elsewhere. */
+    int64_t before = held_by(outer);
+    void *outside = ascend_alloc_malloc(MIB, 0, NULL);
+    CHECK(held_by(outer) == before);
+
+    /* By function. */
+    int released = 0;
+    OK(ascend_alloc_pool_begin_with(inner, is_even, side, NULL));
+    void *taken = ascend_alloc_malloc(4 * MIB, 0, side);
+    CHECK(asked > 0 && held_by(inner) > (int64_t)(4 * MIB));
+    OK(ascend_alloc_pool_end(inner));
+    OK(ascend_alloc_pool_begin_with(inner, refuse_all, &released, note_release));
+    void *not_taken = ascend_alloc_malloc(4 * MIB, 0, NULL);
+    CHECK(released == 0);
+    OK(ascend_alloc_pool_end(inner));
+    CHECK(released == 1);
+    REFUSED(ascend_alloc_pool_begin_with(inner, NULL, &released, note_release));
+    CHECK(released == 2);
+
+    /* Named by the request, whatever routes say. */
+    OK(ascend_alloc_pool_begin(outer, ASCEND_ALLOC_FILTER_ALL, NULL));
+    before = held_by(inner);
+    void *named = ascend_alloc_pool_malloc(inner, MIB, NULL);
+    CHECK(held_by(inner) > before);
+    OK(ascend_alloc_pool_begin(ascend_alloc_pool_default(0), ASCEND_ALLOC_FILTER_THREAD, NULL));
+    before = held_by(outer);
+    void *usual = ascend_alloc_malloc(MIB, 0, NULL);
+    CHECK(held_by(outer) == before);
+    OK(ascend_alloc_pool_end(ascend_alloc_pool_default(0)));
+    OK(ascend_alloc_pool_end(outer));
+
+    void *all[] = {in_outer, in_inner, outside, taken, not_taken, named, usual};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        CHECK(all[i] != NULL);
+        OK(ascend_alloc_release(all[i]));
+    }
+    OK(ascend_alloc_pool_release(inner));
+    REFUSED(ascend_alloc_pool_release(inner));
+    OK(ascend_alloc_pool_release(outer));
+    OK(ascend_alloc_empty_cache(0));
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+}
+
+static int given, taken_back;
+static void *give(size_t size, int device, void *stream, void *user) {
+    (void)stream;
+    void *memory = NULL;
+    CHECK(device == 0 && user == &given);
+    given++;
+    return aclrtMallocAlign32(&memory, size, ACL_MEM_MALLOC_HUGE_FIRST) == 0 ? memory : NULL;
+}
+static void take(void *memory, size_t size, int device, void *user) {
+    CHECK(device == 0 && user == &given && size > 0);
+    taken_back++;
+    ACL(aclrtFree(memory));
+}
+
+static void sources(void) {
+    set_up();
+    ascend_alloc_pool_options_t options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.source_malloc = give;
+    uint64_t pool = 0;
+    REFUSED(ascend_alloc_pool_create(0, &options, &pool));
+    options.source_free = take;
+    options.source_user = &given;
+    OK(ascend_alloc_pool_create(0, &options, &pool));
+    void *block = ascend_alloc_pool_malloc(pool, 30 * MIB, NULL);
+    CHECK(block != NULL && given == 1 && held_by(pool) >= (int64_t)(30 * MIB));
+    OK(ascend_alloc_release(block));
+    OK(ascend_alloc_pool_release(pool));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(taken_back == 1);
+}
+
+static void captures(void) {
+    set_up();
+    uint64_t pool = pool_with("graph");
+    OK(ascend_alloc_capture_begin(pool, ASCEND_ALLOC_FILTER_THREAD, NULL));
+    void *first = ascend_alloc_malloc(2 * MIB, 0, NULL), *second = ascend_alloc_malloc(6 * MIB, 0, NULL);
+    CHECK(first != NULL && second != NULL);
+    OK(ascend_alloc_pool_end(pool));
+
+    uint64_t checkpoint = 0;
+    OK(ascend_alloc_checkpoint(pool, &checkpoint));
+    OK(ascend_alloc_release(second));
+    void *third = ascend_alloc_pool_malloc(pool, 4 * MIB, NULL);
+    CHECK(third != NULL);
+    void *freed[4] = {NULL}, *made[4] = {NULL};
+    size_t freed_count = 0, made_count = 0;
+    OK(ascend_alloc_checkpoint_restore(checkpoint, freed, 4, &freed_count, made, 4, &made_count));
+    CHECK(freed_count == 2 && made_count == 2);
+    CHECK((made[0] == first && made[1] == second) || (made[1] == first && made[0] == second));
+    /* A short array gets what fits; the count is that of all. */
+    made[1] = NULL;
+    OK(ascend_alloc_checkpoint_restore(checkpoint, NULL, 0, NULL, made, 1, &made_count));
+    CHECK(made[0] != NULL && made[1] == NULL && made_count == 2);
+    OK(ascend_alloc_checkpoint_release(checkpoint));
+    REFUSED(ascend_alloc_checkpoint_release(checkpoint));
+    REFUSED(ascend_alloc_checkpoint_restore(checkpoint, NULL, 0, NULL, NULL, 0, NULL));
+
+    /* While the graph lives, its addresses stay. */
+    OK(ascend_alloc_release(first));
+    OK(ascend_alloc_release(second));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).reserved_bytes.all.current >= (int64_t)(8 * MIB));
+    OK(ascend_alloc_graph_release(pool));
+    CHECK(ascend_alloc_graph_release(pool) == ASCEND_ALLOC_STATUS_STATE);
+    OK(ascend_alloc_pool_release(pool));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+}
+
+static void sleeping(void) {
+    set_up();
+    const char *tags[] = {"weights", "cache"};
+    uint64_t weights = pool_with("weights"), cache = pool_with("cache");
+    void *kept = ascend_alloc_pool_malloc(weights, 4 * MIB, NULL);
+    void *lost = ascend_alloc_pool_malloc(cache, 8 * MIB, NULL);
+    bytes_to(kept, 42, 4 * MIB);
+    ascend_alloc_sleep_report_t report;
+    report.struct_size = sizeof report;
+    OK(ascend_alloc_sleep(0, tags, 1, ASCEND_ALLOC_SLEEP_MODE_HOST_COPY, &report));
+    CHECK(report.pools == 1 && report.bytes >= 4 * MIB && report.host_bytes >= 4 * MIB);
+    OK(ascend_alloc_sleep(-1, tags, 2, ASCEND_ALLOC_SLEEP_MODE_DISCARD, &report));
+    CHECK(report.pools == 1 && report.host_bytes == 0);
+    int asleep = 0;
+    OK(ascend_alloc_is_asleep(weights, &asleep));
+    CHECK(asleep == 1);
+    CHECK(ascend_alloc_pool_malloc(weights, MIB, NULL) == NULL);
+    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_STATE);
+    OK(ascend_alloc_wake(-1, NULL, 0, &report));
+    CHECK(report.pools == 2 && report.host_bytes >= 4 * MIB);
+    CHECK(byte_of(kept) == 42 && byte_of((char *)kept + 4 * MIB - 1) == 42);
+    bytes_to(lost, 1, 8 * MIB);
+    tags[0] = "no such tag";
+    REFUSED(ascend_alloc_sleep(-1, tags, 1, ASCEND_ALLOC_SLEEP_MODE_DISCARD, NULL));
+    tags[0] = NULL;
+    REFUSED(ascend_alloc_wake(-1, tags, 1, NULL));
+    REFUSED(ascend_alloc_sleep(-1, NULL, 0, 2, NULL));
+    REFUSED(ascend_alloc_sleep(-2, NULL, 0, 0, NULL));
+    OK(ascend_alloc_release(kept));
+    OK(ascend_alloc_release(lost));
+}
+
+static void tagged(void) {
+    set_up();
+    char tag[8];
+    size_t length = 0;
+    OK(ascend_alloc_get_tag(tag, sizeof tag, &length));
+    CHECK(strcmp(tag, "default") == 0 && length == 7);
+    REFUSED(ascend_alloc_pause("weights", -1));
+    void *other = ascend_alloc_tagged_malloc(2 * MIB, 0, NULL);
+    OK(ascend_alloc_set_tag("weights"));
+    OK(ascend_alloc_set_host_copy("weights", 1));
+    void *weights = ascend_alloc_tagged_malloc(4 * MIB, 0, NULL);
+    OK(ascend_alloc_set_tag("sleep_persistent"));
+    OK(ascend_alloc_get_tag(tag, sizeof tag, &length));
+    CHECK(strcmp(tag, "sleep_p") == 0 && length == 16);
+    void *persistent = ascend_alloc_tagged_malloc(2 * MIB, 0, NULL);
+    CHECK(other != NULL && weights != NULL && persistent != NULL);
+    bytes_to(weights, 9, 4 * MIB);
+    bytes_to(persistent, 8, 2 * MIB);
+
+    OK(ascend_alloc_pause(NULL, -1));
+    OK(ascend_alloc_pause(NULL, -1));
+    CHECK(byte_of(persistent) == 8 && stats_of(0).sleeping_bytes >= (int64_t)(6 * MIB));
+    /* Freeing while paused, and asking for more, are no harm. */
+    ascend_alloc_tagged_free(other, 2 * MIB, 0, NULL);
+    CHECK(ascend_alloc_last_error() == NULL);
+    OK(ascend_alloc_set_tag("weights"));
+    CHECK(ascend_alloc_tagged_malloc(MIB, 0, NULL) == NULL);
+    OK(ascend_alloc_resume("weights"));
+    OK(ascend_alloc_resume(NULL));
+    CHECK(byte_of(weights) == 9 && stats_of(0).sleeping_bytes == 0);
+    OK(ascend_alloc_pause("weights", 0));
+    OK(ascend_alloc_resume("weights"));
+    REFUSED(ascend_alloc_pause("weights", 2));
+    ascend_alloc_tagged_free(weights, 4 * MIB, 0, NULL);
+    ascend_alloc_tagged_free(persistent, 2 * MIB, 0, NULL);
+    CHECK(allocated(0) == 0);
+    OK(ascend_alloc_set_tag(NULL));
+}
+
+static void buffers(void) {
+    set_up();
+    ascend_alloc_buffer_options_t options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.max_size = 256 * MIB;
+    options.size = MIB;
+    uint64_t buffer = 0;
+    OK(ascend_alloc_buffer_create(0, NULL, &options, &buffer));
+    ascend_alloc_buffer_info_t info;
+    info.struct_size = sizeof info;
+    OK(ascend_alloc_buffer_info(buffer, &info));
+    void *ptr = info.ptr;
+    CHECK(ptr != NULL && info.size == MIB && info.max_size >= 256 * MIB && info.mapped == 2 * MIB);
+    bytes_to(ptr, 5, MIB);
+    OK(ascend_alloc_buffer_resize(buffer, 64 * MIB));
+    OK(ascend_alloc_buffer_info(buffer, &info));
+    CHECK(info.ptr == ptr && info.size == 64 * MIB && byte_of(ptr) == 5);
+    OK(ascend_alloc_buffer_record_stream(buffer, new_stream()));
+    REFUSED(ascend_alloc_buffer_resize(buffer, SIZE_MAX));
+    CHECK(ascend_alloc_release(ptr) == ASCEND_ALLOC_STATUS_STATE);
+    OK(ascend_alloc_buffer_destroy(buffer));
+    REFUSED(ascend_alloc_buffer_destroy(buffer));
+    REFUSED(ascend_alloc_buffer_resize(buffer, 1));
+    CHECK(allocated(0) == 0);
+}
+
+static int seen[8];
+static void on_event(const ascend_alloc_event_t *event, void *user) {
+    CHECK(event->struct_size == sizeof *event && user == seen);
+    if (event->action >= 0 && event->action < 8) {
+        seen[event->action]++;
+    }
+}
+
+static void seeing(void) {
+    set_up();
+    OK(ascend_alloc_set_event_hook(on_event, seen, NULL));
+    void *block = ascend_alloc_malloc(2 * MIB, 0, NULL);
+    CHECK(seen[ASCEND_ALLOC_ACTION_ALLOCATE] == 1 && seen[ASCEND_ALLOC_ACTION_MAP] > 0);
+    size_t length = 0;
+    OK(ascend_alloc_snapshot_json(0, NULL, 0, &length));
+    char *text = (char *)malloc(length + 1);
+    size_t again = 0;
+    OK(ascend_alloc_snapshot_json(0, text, length + 1, &again));
+    CHECK(again == length && strlen(text) == length && text[0] == '{' && text[length - 1] == '}');
+    char address[64];
+    snprintf(address, sizeof address, "\"address\":%llu,\"size\":", (unsigned long long)(uintptr_t)block);
+    CHECK(strstr(text, address) != NULL && strstr(text, "\"state\":\"active_allocated\"") != NULL);
+    text[9] = 'x';
+    OK(ascend_alloc_snapshot_json(0, text, 9, &again));
+    CHECK(strlen(text) == 8 && text[9] == 'x' && again == length);
+    free(text);
+    OK(ascend_alloc_release(block));
+    CHECK(seen[ASCEND_ALLOC_ACTION_FREE_COMPLETED] == 1);
+    int released = 0;
+    OK(ascend_alloc_set_event_hook(on_event, seen, NULL));
+    OK(ascend_alloc_set_event_hook(NULL, &released, note_release));
+    CHECK(released == 1);
+    int before = seen[ASCEND_ALLOC_ACTION_ALLOCATE];
+    ascend_alloc_free(ascend_alloc_malloc(MIB, 0, NULL), 0, 0, NULL);
+    CHECK(seen[ASCEND_ALLOC_ACTION_ALLOCATE] == before);
+
+    CHECK(ascend_alloc_host_malloc(1, 0) == NULL);
+    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_UNSUPPORTED);
+    CHECK(ascend_alloc_history_record(1) == ASCEND_ALLOC_STATUS_UNSUPPORTED);
+}
+
+int main(int words, char **word) {
+    static const struct scenario scenarios[] = {
+        {"basics", basics},     {"requests", requests}, {"pools", pools},     {"sources", sources},
+        {"captures", captures}, {"sleeping", sleeping}, {"tagged", tagged},   {"buffers", buffers},
+        {"seeing", seeing},
+    };
+    return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], words, word);
+}
