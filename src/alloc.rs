@@ -78,6 +78,8 @@ pub struct BlockInfo {
     pub segment: u64,
     /// Bytes of address space of its segment.
     pub segment_bytes: u64,
+    /// The pool it belongs to.
+    pub pool: PoolId,
 }
 
 /// A caching allocator for the memory of all devices a driver knows.

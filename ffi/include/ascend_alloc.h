@@ -206,6 +206,35 @@ typedef int32_t ascend_alloc_action;
 #endif // __cplusplus
 
 /*
+ How the chunks of an exported block are named.
+ */
+enum ascend_alloc_share_form
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   A number, on one server. All versions of the runtime library have it.
+   */
+  ASCEND_ALLOC_SHARE_FORM_V1 = 0,
+  /*
+   A number, on one server, by the calls of the second version (CANN 8.5 and later).
+   */
+  ASCEND_ALLOC_SHARE_FORM_V2 = 1,
+  /*
+   128 bytes, for servers that share memory over a fabric.
+   */
+  ASCEND_ALLOC_SHARE_FORM_FABRIC = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_share_form ascend_alloc_share_form;
+#else
+typedef int32_t ascend_alloc_share_form;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
  A request with everything that can be asked for.
  */
 typedef struct ascend_alloc_request_t {
@@ -342,6 +371,14 @@ typedef void (*ascend_alloc_hook_t)(const struct ascend_alloc_event_t *event, vo
 typedef void (*ascend_alloc_release_t)(void *user);
 
 /*
+ A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
+ something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
+ thread whose request is short, before anything is waited for; it may call this library. Nothing may be
+ thrown out of it.
+ */
+typedef int (*ascend_alloc_memory_callback_t)(int device, size_t size, void *user);
+
+/*
  Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
  stream; null when there is none. Called without any lock, by the thread that allocates; it must not
  allocate from the same pool, and nothing may be thrown out of it.
@@ -467,6 +504,32 @@ typedef struct ascend_alloc_pool_stats_t {
  allocates; it must not allocate from this device, and nothing may be thrown out of it.
  */
 typedef int (*ascend_alloc_accepts_t)(void *stream, void *user);
+
+/*
+ How a block is exported; all zero but for struct_size is for every process of this server.
+ */
+typedef struct ascend_alloc_export_options_t {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   The processes that may import, by the numbers that ascend_alloc_process_id gives in them.
+   */
+  const int32_t *processes;
+  /*
+   How many; not looked at unless only_processes is not 0.
+   */
+  size_t process_count;
+  /*
+   Not 0: only those processes, and those that ascend_alloc_export_allow adds. 0: any on this server.
+   */
+  int only_processes;
+  /*
+   A value of ascend_alloc_share_form.
+   */
+  int form;
+} ascend_alloc_export_options_t;
 
 /*
  What putting pools to sleep brought, or waking them took. Sizes in bytes.
@@ -640,6 +703,10 @@ typedef struct ascend_alloc_block_info_t {
    The stream it was allocated for.
    */
   void *stream;
+  /*
+   The pool it belongs to, by the number of ascend_alloc_pool_create; 0 for the default one.
+   */
+  uint64_t pool;
   /*
    The device it lies on.
    */
@@ -946,6 +1013,29 @@ int ascend_alloc_set_event_hook(ascend_alloc_hook_t hook,
                                 ascend_alloc_release_t release);
 
 /*
+ Adds a function that frees memory; they are called in the order they were added, one by one, until the request can be
+ served. Its number, never 0 and never used again, goes to *callback_number. Once nobody will call it any more,
+ release is called with user; it may be null. After a failure release is called before this returns.
+
+ Callable from any thread. Sets the allocator up if nobody has.
+
+ # Safety
+
+ callback may be called with user from any thread until release is called, and release once from any;
+ callback_number is null or valid for a write. Else as ascend_alloc_init.
+ */
+int ascend_alloc_add_memory_callback(ascend_alloc_memory_callback_t callback,
+                                     void *user,
+                                     ascend_alloc_release_t release,
+                                     uint64_t *callback_number);
+
+/*
+ Removes such a function; it may still be running in another thread. Callable from any thread. In a forked child it
+ does nothing and succeeds.
+ */
+int ascend_alloc_remove_memory_callback(uint64_t callback_number);
+
+/*
  Page-locked host memory of at least size bytes. Unsupported in this version: null, and
  ASCEND_ALLOC_STATUS_UNSUPPORTED as last status.
  */
@@ -1003,6 +1093,17 @@ uint64_t ascend_alloc_pool_default(int device);
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_pool_release(uint64_t pool);
+
+/*
+ Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
+ bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+
+ # Safety
+
+ freed is null or valid for a write.
+ */
+int ascend_alloc_pool_empty_cache(uint64_t pool,
+                                  size_t *freed);
 
 /*
  A block from the pool, whatever routes there are; else as ascend_alloc_malloc.
@@ -1085,6 +1186,104 @@ int ascend_alloc_capture_begin_with(uint64_t pool,
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_graph_release(uint64_t pool);
+
+/*
+ This process as others name it in ascend_alloc_export_options_t, for memory of the device. Callable from any
+ thread.
+
+ # Safety
+
+ process_id is null or valid for a write. Else as ascend_alloc_init.
+ */
+int ascend_alloc_process_id(int device, int32_t *process_id);
+
+/*
+ Exports the live block that begins at ptr. options may be null. The number of the export, never 0 and never used
+ again, goes to *export_number; ascend_alloc_export_message gives what importers need. The block stays live until
+ ascend_alloc_export_release, also when it is freed; that must not come before all importers are done, which they
+ have to tell in their own way. Importers get whole chunks: neighbouring blocks in the first and last one too.
+
+ ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported. Callable from any thread.
+
+ # Safety
+
+ options is null or points to as many bytes as its struct_size says, and at least to that field; its processes point
+ to so many numbers. export_number is null or valid for a write.
+ */
+int ascend_alloc_export(void *ptr,
+                        const struct ascend_alloc_export_options_t *options,
+                        uint64_t *export_number);
+
+/*
+ The message that another process passes to ascend_alloc_import: at most room bytes of it to buffer, and its whole
+ length to length. Nothing is written to a buffer that is too small. Callable from any thread.
+
+ # Safety
+
+ buffer is null, with a room of 0, or valid for writes of room bytes; length is null or valid for a write.
+ */
+int ascend_alloc_export_message(uint64_t export_number,
+                                void *buffer,
+                                size_t room,
+                                size_t *length);
+
+/*
+ Lets more processes import a block that was exported with only_processes. Callable from any thread.
+
+ # Safety
+
+ processes points to count numbers, or count is 0.
+ */
+int ascend_alloc_export_allow(uint64_t export_number, const int32_t *processes, size_t count);
+
+/*
+ Ends an export. Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_export_release(uint64_t export_number);
+
+/*
+ Maps a block that another process has exported, for use by the device and first on the stream. Its address here goes
+ to *ptr, its bytes to *size, which may be null, and the number of the import, never 0 and never used again, to
+ *import_number. All imports of one message share one mapping. Not freed by its address. A message that is not whole
+ or not ours is refused.
+
+ Callable from any thread. Given up with ascend_alloc_import_release.
+
+ # Safety
+
+ message points to length bytes; the others are null or valid for a write. Else as ascend_alloc_malloc.
+ */
+int ascend_alloc_import(const void *message,
+                        size_t length,
+                        int device,
+                        void *stream,
+                        void **ptr,
+                        size_t *size,
+                        uint64_t *import_number);
+
+/*
+ Tells that work on the stream uses the imported block too. Callable from any thread.
+ */
+int ascend_alloc_import_record_stream(uint64_t import_number, void *stream);
+
+/*
+ Gives an import up: with the last of one message its memory is unmapped, once the streams that used it have passed.
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_import_release(uint64_t import_number);
+
+/*
+ Lets work on other devices of this process use the memory of the device: all that is mapped now and all that will
+ be. Replaces what was set before; a count of 0 sets none. Access that was given to mapped memory stays: ACL cannot
+ take it away. Callable from any thread.
+
+ # Safety
+
+ peers points to count numbers, or count is 0. Else as ascend_alloc_init.
+ */
+int ascend_alloc_set_peers(int device,
+                           const int32_t *peers,
+                           size_t count);
 
 /*
  Puts all pools with one of the tags to sleep (count 0: all pools but the default ones and those with a
@@ -1189,7 +1388,7 @@ int ascend_alloc_base(void *ptr, void **base, size_t *size);
 /*
  All memory of a device at one moment, as JSON: {"device":0,"cached_handles":bytes,"segments":[...]}. A
  segment has "address", "total_size", "allocated_size", "active_size", "requested_size", "segment_type"
- ("small" or "large"), "is_expandable", "base", "pool" (0 is the default one), "is_asleep", "stream" (of its
+ ("small" or "large"), "is_expandable", "base", "pool" (its number, 0 for the default one), "is_asleep", "stream" (of its
  first block) and "blocks"; a block has "address", "size", "requested_size", "stream" and "state":
  "active_allocated", "active_pending_free", "inactive" or "in_transit". Numbers are decimal; sizes bytes.
 
@@ -1201,7 +1400,10 @@ int ascend_alloc_base(void *ptr, void **base, size_t *size);
 
  buffer is null, with a room of 0, or valid for writes of room bytes; length is null or valid for a write.
  */
-int ascend_alloc_snapshot_json(int device, char *buffer, size_t room, size_t *length);
+int ascend_alloc_snapshot_json(int device,
+                               char *buffer,
+                               size_t room,
+                               size_t *length);
 
 /*
  A block of the calling thread's tag; else as ascend_alloc_malloc, whose signature it has.

@@ -1,12 +1,20 @@
-//! The event hook.
+//! The event hook, and functions that free memory when it is short.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::hook::{Action, MemoryEvent};
+use allocator::driver::DeviceId;
+use allocator::hook::{Action, CallbackId, MemoryEvent};
+use parking_lot::Mutex;
 
-use crate::arguments::{AscendAllocRelease, Held};
+use crate::arguments::{self, AscendAllocRelease, Held};
+use crate::process::argument;
 use crate::{guard, process};
+
+static CALLBACKS: Mutex<BTreeMap<u64, CallbackId>> = Mutex::new(BTreeMap::new());
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// What happened to memory.
 #[repr(i32)]
@@ -81,6 +89,63 @@ pub unsafe extern "C" fn ascend_alloc_set_event_hook(
                 unsafe { hook(&raw const event, held.user()) };
             })
         }));
+        Ok(())
+    })
+}
+
+/// A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
+/// something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
+/// thread whose request is short, before anything is waited for; it may call this library. Nothing may be
+/// thrown out of it.
+pub type AscendAllocMemoryCallback =
+    Option<unsafe extern "C" fn(device: c_int, size: usize, user: *mut c_void) -> c_int>;
+
+/// Adds a function that frees memory; they are called in the order they were added, one by one, until the request can be
+/// served. Its number, never 0 and never used again, goes to *callback_number. Once nobody will call it any more,
+/// release is called with user; it may be null. After a failure release is called before this returns.
+///
+/// Callable from any thread. Sets the allocator up if nobody has.
+///
+/// # Safety
+///
+/// callback may be called with user from any thread until release is called, and release once from any;
+/// callback_number is null or valid for a write. Else as ascend_alloc_init.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_add_memory_callback(
+    callback: AscendAllocMemoryCallback,
+    user: *mut c_void,
+    release: AscendAllocRelease,
+    callback_number: *mut u64,
+) -> c_int {
+    let held = Held::new(user, release);
+    guard::status(move || {
+        let place = arguments::place(callback_number, "callback_number")?;
+        let callback = callback.ok_or_else(|| argument("callback is null".to_owned()))?;
+        // SAFETY: the caller's promise.
+        let allocator = unsafe { process::allocator() }?;
+        let id = allocator.add_memory_callback(Arc::new(move |device: DeviceId, bytes: u64| {
+            // SAFETY: the caller promised that it may be called until the pointer is released.
+            unsafe { callback(device as c_int, bytes as usize, held.user()) != 0 }
+        }));
+        let number = LAST.fetch_add(1, Relaxed) + 1;
+        CALLBACKS.lock().insert(number, id);
+        // SAFETY: the caller's promise.
+        unsafe { place.write(number) };
+        Ok(())
+    })
+}
+
+/// Removes such a function; it may still be running in another thread. Callable from any thread. In a forked child it
+/// does nothing and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_remove_memory_callback(callback_number: u64) -> c_int {
+    guard::release(|| {
+        let id = CALLBACKS.lock().remove(&callback_number).ok_or_else(|| {
+            argument(format!(
+                "callback is {callback_number}, expected a number from ascend_alloc_add_memory_callback"
+            ))
+        })?;
+        process::existing()?.remove_memory_callback(id);
         Ok(())
     })
 }

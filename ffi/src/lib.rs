@@ -16,7 +16,8 @@
 //! | `sleep` | sleep and wake by tag |
 //! | `tagged` | what sleep-mode allocators of serving frameworks offer |
 //! | `buffers` | growing buffers |
-//! | `hook` | the event hook |
+//! | `share` | exports and imports between processes, peers |
+//! | `hook` | the event hook and memory callbacks |
 //! | `acl_allocator` | allocators of ACL's own hook |
 //! | `later` | what this version answers as unsupported |
 //!
@@ -36,6 +37,7 @@ mod later;
 mod one_handle;
 mod pools;
 mod process;
+mod share;
 mod sleep;
 mod snapshot;
 mod stats;

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use allocator::driver::{DeviceId, Stream};
-use allocator::{PoolId, PoolOptions, PoolSource, RouteFilter};
+use allocator::{EmptyOptions, PoolId, PoolOptions, PoolSource, RouteFilter};
 
 use crate::arguments::{self, AscendAllocRelease, Held, Versioned};
 use crate::guard;
@@ -165,6 +165,25 @@ pub extern "C" fn ascend_alloc_pool_release(pool: u64) -> c_int {
     guard::release(|| Ok(process::existing()?.release_pool(id(pool)?)?))
 }
 
+/// Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
+/// bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+///
+/// # Safety
+///
+/// freed is null or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_pool_empty_cache(pool: u64, freed: *mut usize) -> c_int {
+    guard::release(|| {
+        arguments::writable(freed, "freed")?;
+        let pool = id(pool)?;
+        let mut options = EmptyOptions::default();
+        options.pool = Some(pool);
+        let bytes = process::existing()?.empty_cache_with(Some(pool.device), &options)?;
+        // SAFETY: the caller's promise.
+        unsafe { arguments::answer(freed, "freed", bytes as usize) }
+    })
+}
+
 /// A block from the pool, whatever routes there are; else as ascend_alloc_malloc.
 ///
 /// # Safety
@@ -305,6 +324,11 @@ pub(crate) fn id(number: u64) -> Result<PoolId, Failure> {
 /// The number of a pool.
 pub(crate) fn number(pool: PoolId) -> u64 {
     (u64::from(pool.device) + 1) << SERIAL_BITS | pool.serial
+}
+
+/// The number of a pool as questions answer it: 0 for the default one.
+pub(crate) fn shown(pool: PoolId) -> u64 {
+    if pool.serial == 0 { 0 } else { number(pool) }
 }
 
 fn filter(filter: c_int, stream: *mut c_void) -> Result<RouteFilter, Failure> {

@@ -3,7 +3,9 @@
 use core::fmt::{self, Write};
 
 use allocator::driver::DeviceId;
-use allocator::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
+use allocator::{BlockSnapshot, BlockState, PoolId, SegmentSnapshot, Snapshot};
+
+use crate::pools;
 
 /// The text. All names are fixed and all values numbers or words, so nothing needs escaping.
 pub(crate) fn json(device: DeviceId, snapshot: &Snapshot) -> String {
@@ -38,7 +40,7 @@ fn write_segment(text: &mut String, segment: &SegmentSnapshot) -> fmt::Result {
         segment.requested_size,
         segment.is_expandable,
         segment.base,
-        segment.pool,
+        pools::shown(PoolId { device: segment.device, serial: segment.pool }),
         segment.is_asleep,
     )?;
     for (index, block) in segment.blocks.iter().enumerate() {

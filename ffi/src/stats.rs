@@ -6,7 +6,7 @@ use allocator::stats::{Stat, StatArray};
 use allocator::{DevicePtr, Stats};
 
 use crate::arguments::{self, Versioned};
-use crate::{fork, guard, process, snapshot};
+use crate::{fork, guard, pools, process, snapshot};
 
 /// One statistic over time.
 #[repr(C)]
@@ -177,6 +177,8 @@ pub struct AscendAllocBlockInfo {
     pub segment_size: usize,
     /// The stream it was allocated for.
     pub stream: *mut c_void,
+    /// The pool it belongs to, by the number of ascend_alloc_pool_create; 0 for the default one.
+    pub pool: u64,
     /// The device it lies on.
     pub device: c_int,
 }
@@ -205,6 +207,7 @@ pub unsafe extern "C" fn ascend_alloc_block_info(ptr: *mut c_void, out: *mut Asc
             segment: process::pointer(info.segment),
             segment_size: info.segment_bytes as usize,
             stream: process::pointer(info.stream.0),
+            pool: pools::shown(info.pool),
             device: info.device as c_int,
         };
         // SAFETY: as above.
@@ -240,7 +243,7 @@ pub unsafe extern "C" fn ascend_alloc_base(
 
 /// All memory of a device at one moment, as JSON: {"device":0,"cached_handles":bytes,"segments":[...]}. A
 /// segment has "address", "total_size", "allocated_size", "active_size", "requested_size", "segment_type"
-/// ("small" or "large"), "is_expandable", "base", "pool" (0 is the default one), "is_asleep", "stream" (of its
+/// ("small" or "large"), "is_expandable", "base", "pool" (its number, 0 for the default one), "is_asleep", "stream" (of its
 /// first block) and "blocks"; a block has "address", "size", "requested_size", "stream" and "state":
 /// "active_allocated", "active_pending_free", "inactive" or "in_transit". Numbers are decimal; sizes bytes.
 ///

@@ -316,6 +316,10 @@ impl Device {
             stream: core.streams[block.home as usize].handle,
             segment: segment.base,
             segment_bytes: segment.len,
+            pool: super::PoolId {
+                device: self.limits.device,
+                serial: core.pools.get(segment.class.pool()).serial,
+            },
         })
     }
 
