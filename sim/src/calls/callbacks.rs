@@ -1,6 +1,7 @@
 //! Functions of the program: queued to streams for subscribed threads, and called at changes of
 //! devices and streams.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::exec::Work;
@@ -16,7 +17,8 @@ impl Sim {
     /// The ACL code: 107002 without a device, 107017 for a stale stream, 107011 for a stream that is
     /// subscribed to or has had a host function, 107012 when 1024 threads have.
     pub fn subscribe_report(&self, thread: u64, stream: u64) -> Result<(), i32> {
-        self.queue(Call::SubscribeReport, format_args!("{thread:#x}, stream={stream:#x}"), |exec, device| {
+        let arguments = format_args!("{thread:#x}, stream={stream:#x}");
+        self.queue(Call::SubscribeReport, arguments, &[Handle::Stream(stream)], |exec, device| {
             exec.subscribe_report(thread, device, stream)
         })
     }
@@ -29,6 +31,7 @@ impl Sim {
         self.queue(
             Call::UnSubscribeReport,
             format_args!("{thread:#x}, stream={stream:#x}"),
+            &[Handle::Stream(stream)],
             |exec, device| exec.unsubscribe_report(thread, device, stream),
         )
     }
@@ -62,7 +65,7 @@ impl Sim {
             let Some(work) = work else {
                 return refuse(codes::RT_PARAM_INVALID, "null function");
             };
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::Stream(stream)])?;
             Inner::executed(self.inner.executor.launch_callback(context, stream, work, block_type == 1))
         })
     }

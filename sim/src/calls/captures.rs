@@ -1,8 +1,10 @@
 //! Graph capture on streams of the current device.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::exec::{CaptureMode, CaptureStatus, Work, is_timeout};
+use crate::refusal::refuse;
 use crate::sim::{Inner, Sim};
 
 impl Sim {
@@ -11,9 +13,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 100000 for a null stream, 107027 while it is captured.
     pub fn capture_begin(&self, stream: u64, mode: CaptureMode) -> Result<(), i32> {
-        self.queue(Call::CaptureBegin, format_args!("{stream:#x}, {mode:?}"), |exec, device| {
-            exec.capture_begin(device, stream, mode)
-        })
+        self.queue(
+            Call::CaptureBegin,
+            format_args!("{stream:#x}, {mode:?}"),
+            &[Handle::NamedStream(stream)],
+            |exec, device| exec.capture_begin(device, stream, mode),
+        )
     }
 
     /// `aclmdlRICaptureBegin` with the mode as a number.
@@ -22,10 +27,15 @@ impl Sim {
     /// As [`capture_begin`](Self::capture_begin); 207000 for the default stream's handle, 107000 for
     /// an unknown mode, 107003 for a stream of another device.
     pub fn capture_begin_raw(&self, stream: u64, mode: i32) -> Result<(), i32> {
-        self.queue(Call::CaptureBegin, format_args!("{stream:#x}, mode={mode}"), |exec, device| {
-            exec.check_capture_stream(device, stream)?;
-            exec.capture_begin(device, stream, CaptureMode::from_value(mode)?)
-        })
+        self.queue(
+            Call::CaptureBegin,
+            format_args!("{stream:#x}, mode={mode}"),
+            &[Handle::NamedStream(stream)],
+            |exec, device| {
+                exec.check_capture_stream(device, stream)?;
+                exec.capture_begin(device, stream, CaptureMode::from_value(mode)?)
+            },
+        )
     }
 
     /// `aclmdlRICaptureThreadExchangeMode` with the modes as numbers.
@@ -45,10 +55,11 @@ impl Sim {
     /// As [`capture_end`](Self::capture_end); 107000 without a place for the graph, which is checked
     /// behind a null stream and before all else.
     pub fn capture_end_into(&self, stream: u64, has_out: bool) -> Result<u64, i32> {
-        self.queue(Call::CaptureEnd, format_args!("{stream:#x}"), |exec, device| match (stream, has_out) {
-            (0, _) => Err(codes::INVALID_PARAM),
-            (_, false) => Err(codes::RT_PARAM_INVALID),
-            _ => exec.capture_end(device, stream),
+        if stream == 0 || has_out {
+            return self.capture_end(stream);
+        }
+        self.call(Call::CaptureEnd, format_args!("{stream:#x}, null"), || {
+            refuse(codes::RT_PARAM_INVALID, "no place for the graph")
         })
     }
 
@@ -57,9 +68,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107029 for a stream that is not captured, 107033 inside a group.
     pub fn task_group_begin(&self, stream: u64) -> Result<(), i32> {
-        self.queue(Call::TaskGroupBegin, format_args!("{stream:#x}"), |exec, device| {
-            exec.task_group_begin(device, stream)
-        })
+        self.queue(
+            Call::TaskGroupBegin,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.task_group_begin(device, stream),
+        )
     }
 
     /// `aclmdlRICaptureTaskGrpEnd`: the group.
@@ -67,9 +81,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107029 for a stream that is not captured, 107033 outside a group.
     pub fn task_group_end(&self, stream: u64) -> Result<u64, i32> {
-        self.queue(Call::TaskGroupEnd, format_args!("{stream:#x}"), |exec, device| {
-            exec.task_group_end(device, stream)
-        })
+        self.queue(
+            Call::TaskGroupEnd,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.task_group_end(device, stream),
+        )
     }
 
     /// `aclmdlRICaptureTaskUpdateBegin`: what is queued to the stream until the end of the update
@@ -79,9 +96,13 @@ impl Sim {
     /// The ACL code: 100000 for null, 107000 for an unknown group, 107027 for a captured stream,
     /// 107033 inside an update.
     pub fn task_update_begin(&self, stream: u64, group: u64) -> Result<(), i32> {
-        self.queue(Call::TaskUpdateBegin, format_args!("{stream:#x}, {group:#x}"), |exec, device| {
-            exec.task_update_begin(device, stream, group)
-        })
+        let handles = [Handle::Stream(stream), Handle::Other(group)];
+        self.queue(
+            Call::TaskUpdateBegin,
+            format_args!("{stream:#x}, {group:#x}"),
+            &handles,
+            |exec, device| exec.task_update_begin(device, stream, group),
+        )
     }
 
     /// `aclmdlRICaptureTaskUpdateEnd`.
@@ -89,9 +110,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107033 outside an update.
     pub fn task_update_end(&self, stream: u64) -> Result<(), i32> {
-        self.queue(Call::TaskUpdateEnd, format_args!("{stream:#x}"), |exec, device| {
-            exec.task_update_end(device, stream)
-        })
+        self.queue(
+            Call::TaskUpdateEnd,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.task_update_end(device, stream),
+        )
     }
 
     /// `aclmdlRIExecute`: runs a graph and waits for it, in milliseconds.
@@ -100,13 +124,18 @@ impl Sim {
     /// As [`graph_execute`](Self::graph_execute) and
     /// [`synchronize_stream_with_timeout`](Self::synchronize_stream_with_timeout).
     pub fn graph_run(&self, graph: u64, timeout: i32) -> Result<(), i32> {
-        self.queue(Call::GraphRun, format_args!("{graph:#x}, timeout={timeout}"), |exec, device| {
-            if !is_timeout(timeout) {
-                return Err(codes::RT_PARAM_INVALID);
-            }
-            exec.capture_execute(device, graph, 0)?;
-            exec.synchronize_stream(device, 0, timeout)
-        })
+        self.queue(
+            Call::GraphRun,
+            format_args!("{graph:#x}, timeout={timeout}"),
+            &[Handle::Other(graph)],
+            |exec, device| {
+                if !is_timeout(timeout) {
+                    return Err(codes::RT_PARAM_INVALID);
+                }
+                exec.capture_execute(device, graph, 0)?;
+                exec.synchronize_stream(device, 0, timeout)
+            },
+        )
     }
 
     /// `aclmdlRIAbort`: runs of the model's graphs end by themselves.
@@ -135,9 +164,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 100000 for a null stream.
     pub fn capture_get_info(&self, stream: u64) -> Result<(CaptureStatus, u64), i32> {
-        self.queue(Call::CaptureGetInfo, format_args!("{stream:#x}"), |exec, device| {
-            exec.capture_get_info(device, stream)
-        })
+        self.queue(
+            Call::CaptureGetInfo,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.capture_get_info(device, stream),
+        )
     }
 
     /// Whether a stream is being captured: the same call, with an answer for the default stream.
@@ -145,9 +177,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107017 for a stale handle.
     pub fn is_capturing(&self, stream: u64) -> Result<bool, i32> {
-        self.queue(Call::CaptureGetInfo, format_args!("{stream:#x}"), |exec, device| {
-            exec.is_capturing(device, stream)
-        })
+        self.queue(
+            Call::CaptureGetInfo,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.is_capturing(device, stream),
+        )
     }
 
     /// `aclmdlRICaptureEnd`: the graph.
@@ -156,9 +191,12 @@ impl Sim {
     /// The ACL code: 107029 if the stream is not captured, 107025 while a forked stream is not
     /// joined, and the other refusals of the call.
     pub fn capture_end(&self, stream: u64) -> Result<u64, i32> {
-        self.queue(Call::CaptureEnd, format_args!("{stream:#x}"), |exec, device| {
-            exec.capture_end(device, stream)
-        })
+        self.queue(
+            Call::CaptureEnd,
+            format_args!("{stream:#x}"),
+            &[Handle::NamedStream(stream)],
+            |exec, device| exec.capture_end(device, stream),
+        )
     }
 
     /// `aclmdlRICaptureThreadExchangeMode`: the mode this thread had.
@@ -176,7 +214,9 @@ impl Sim {
     /// # Errors
     /// The ACL code: 100000 for null, 107000 for an unknown graph.
     pub fn graph_execute(&self, graph: u64, stream: u64) -> Result<(), i32> {
-        self.queue(Call::GraphExecute, format_args!("{graph:#x}, stream={stream:#x}"), |exec, device| {
+        let handles = [Handle::Other(graph), Handle::Stream(stream)];
+        let arguments = format_args!("{graph:#x}, stream={stream:#x}");
+        self.queue(Call::GraphExecute, arguments, &handles, |exec, device| {
             exec.capture_execute(device, graph, stream)
         })
     }

@@ -1,5 +1,6 @@
 //! `aclrtMalloc` and its kin, pinned and registered host memory.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::config::Soc;
@@ -171,7 +172,7 @@ impl Sim {
     /// As [`free`](Self::free), and those of the wait.
     pub fn free_with_dev_sync(&self, start: u64) -> Result<(), i32> {
         self.call(Call::FreeWithDevSync, format_args!("{start:#x}"), || {
-            self.wait_for_current()?;
+            self.wait_for_current(start)?;
             self.free_now(start)
         })
     }
@@ -244,7 +245,7 @@ impl Sim {
     /// As [`free_host`](Self::free_host), and those of the wait.
     pub fn free_host_with_dev_sync(&self, start: u64) -> Result<(), i32> {
         self.call(Call::FreeHostWithDevSync, format_args!("{start:#x}"), || {
-            self.wait_for_current()?;
+            self.wait_for_current(start)?;
             self.free_host_now(start)
         })
     }
@@ -255,8 +256,9 @@ impl Sim {
         self.inner.wait_unused(start, len).free_host(start)
     }
 
-    fn wait_for_current(&self) -> Answer<()> {
-        let context = self.context()?;
+    /// What is to be freed must not be null, which is seen before the wait.
+    fn wait_for_current(&self, start: u64) -> Answer<()> {
+        let context = self.context_for(&[Handle::Other(start)])?;
         Inner::executed(self.inner.executor.synchronize_device(context, -1))
     }
 

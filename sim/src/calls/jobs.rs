@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::devices::Here;
@@ -93,6 +94,7 @@ impl Sim {
     /// As [`at_once`](Self::at_once), until the jobs have run. Pinned memory of the simulator's own
     /// need not be: that is checked again then.
     pub(super) unsafe fn on_stream(&self, call: Call, jobs: Jobs, stream: u64, pinned: bool) -> Answer<()> {
+        self.context_for(&[Handle::Stream(stream)])?;
         let here = self.here()?;
         let executor = &self.inner.executor;
         if !pinned {

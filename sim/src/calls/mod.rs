@@ -8,6 +8,7 @@ mod captures;
 mod copies;
 mod copies_many;
 mod device;
+mod handles;
 mod heap;
 #[cfg(target_os = "linux")]
 mod ipc_events;

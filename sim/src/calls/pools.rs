@@ -1,5 +1,6 @@
 //! Memory pools in the order of streams: `aclrtMemPool*`.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes::{self, location};
 use crate::exec::{HostOp, Task};
@@ -61,7 +62,8 @@ impl Sim {
                 return Ok(0);
             }
             let executor = &self.inner.executor;
-            Inner::executed(executor.mark(self.context()?, stream))?;
+            let context = self.context_for(&[Handle::Stream(stream)])?;
+            Inner::executed(executor.mark(context, stream))?;
             let full = Refusal::new(codes::RT_MEMORY_ALLOCATION, "pool or device are full");
             let len = size.checked_next_multiple_of(HUGE).ok_or(full)?;
             let mut pools = self.inner.pools.lock();
@@ -87,8 +89,7 @@ impl Sim {
     /// stale stream.
     pub fn pool_free_async(&self, start: u64, stream: u64) -> Result<(), i32> {
         self.call(Call::MemPoolFreeAsync, format_args!("{start:#x}, stream={stream:#x}"), || {
-            not_null(start)?;
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::Other(start), Handle::Stream(stream)])?;
             let executor = &self.inner.executor;
             let mut pools = self.inner.pools.lock();
             let Some(len) = pools.len_of(start) else {

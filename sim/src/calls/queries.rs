@@ -135,7 +135,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device.
     pub fn current_default_stream(&self) -> Result<u64, i32> {
-        self.queue(Call::CtxGetCurrentDefaultStream, format_args!(""), |exec, device| {
+        self.queue(Call::CtxGetCurrentDefaultStream, format_args!(""), &[], |exec, device| {
             exec.default_stream(device)
         })
     }
@@ -153,7 +153,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device.
     pub fn stream_available(&self) -> Result<u32, i32> {
-        self.queue(Call::GetStreamAvailableNum, format_args!(""), |exec, device| {
+        self.queue(Call::GetStreamAvailableNum, format_args!(""), &[], |exec, device| {
             exec.available(device).map(|(streams, _)| streams)
         })
     }
@@ -163,7 +163,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device.
     pub fn event_available(&self) -> Result<u32, i32> {
-        self.queue(Call::GetEventAvailableNum, format_args!(""), |exec, device| {
+        self.queue(Call::GetEventAvailableNum, format_args!(""), &[], |exec, device| {
             exec.available(device).map(|(_, events)| events)
         })
     }

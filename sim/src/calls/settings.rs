@@ -1,5 +1,6 @@
 //! Calls that set values and read them back; nothing else in the model depends on them.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::refusal::{Answer, refuse};
@@ -272,7 +273,7 @@ impl Sim {
 
     /// The handle of a live stream; 0 is the default stream of the current device.
     fn stream_of(&self, stream: u64) -> Answer<u64> {
-        let context = self.context()?;
+        let context = self.context_for(&[Handle::Stream(stream)])?;
         let executor = &self.inner.executor;
         if stream == 0 {
             return Inner::executed(executor.default_stream(context));

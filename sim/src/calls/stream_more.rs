@@ -1,5 +1,6 @@
 //! What streams and events can be asked beyond the usual: numbers, priorities, variants of waits.
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::refusal::refuse;
@@ -11,9 +12,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device, 107017 for a stale handle.
     pub fn stream_id(&self, stream: u64) -> Result<i32, i32> {
-        self.queue(Call::StreamGetId, format_args!("{stream:#x}"), |exec, device| {
-            exec.stream_info(device, stream).map(|info| info.id as i32)
-        })
+        self.queue(
+            Call::StreamGetId,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.stream_info(device, stream).map(|info| info.id as i32),
+        )
     }
 
     /// `aclrtStreamGetPriority`: 0 is the highest.
@@ -21,9 +25,12 @@ impl Sim {
     /// # Errors
     /// As [`stream_id`](Self::stream_id).
     pub fn stream_priority(&self, stream: u64) -> Result<u32, i32> {
-        self.queue(Call::StreamGetPriority, format_args!("{stream:#x}"), |exec, device| {
-            exec.stream_info(device, stream).map(|info| info.priority)
-        })
+        self.queue(
+            Call::StreamGetPriority,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.stream_info(device, stream).map(|info| info.priority),
+        )
     }
 
     /// `aclrtStreamGetFlags`: as given at the creation.
@@ -31,9 +38,12 @@ impl Sim {
     /// # Errors
     /// As [`stream_id`](Self::stream_id).
     pub fn stream_flags(&self, stream: u64) -> Result<u32, i32> {
-        self.queue(Call::StreamGetFlags, format_args!("{stream:#x}"), |exec, device| {
-            exec.stream_info(device, stream).map(|info| info.flags)
-        })
+        self.queue(
+            Call::StreamGetFlags,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.stream_info(device, stream).map(|info| info.flags),
+        )
     }
 
     /// `aclrtStreamAbort`: drops work that has not begun; every later wait for the stream answers
@@ -42,9 +52,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 100000 for null, 107017 for a stale handle, 107027 while it is captured.
     pub fn stream_abort(&self, stream: u64) -> Result<(), i32> {
-        self.queue(Call::StreamAbort, format_args!("{stream:#x}"), |exec, device| {
-            exec.abort_stream(device, stream)
-        })
+        self.queue(
+            Call::StreamAbort,
+            format_args!("{stream:#x}"),
+            &[Handle::NamedStream(stream)],
+            |exec, device| exec.abort_stream(device, stream),
+        )
     }
 
     /// `aclrtStreamWaitEventWithTimeout`, in seconds; 0 is no limit. The limit is not enforced: a
@@ -58,7 +71,8 @@ impl Sim {
             if event == 0 {
                 return refuse(codes::INVALID_PARAM, "null event");
             }
-            Inner::executed(self.inner.executor.event_id(event))?;
+            let executor = &self.inner.executor;
+            Inner::executed(executor.event_id(event).and_then(|_| executor.check_stream(stream)))?;
             if seconds < 0 {
                 return refuse(codes::RT_PARAM_INVALID, "a negative time");
             }
@@ -75,7 +89,7 @@ impl Sim {
         let arguments = format_args!("stream={stream:#x}, {event:#x}, flag={flag}");
         self.call(Call::StreamWaitEventWithFlag, arguments, || {
             check_flagged(event, flag)?;
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::Event(event), Handle::Stream(stream)])?;
             Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
         })
     }
@@ -88,7 +102,7 @@ impl Sim {
         let arguments = format_args!("{event:#x}, stream={stream:#x}, flag={flag}");
         self.call(Call::RecordEventWithFlag, arguments, || {
             check_flagged(event, flag)?;
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::Event(event), Handle::Stream(stream)])?;
             Inner::executed(self.inner.executor.record_event(context, event, stream))
         })
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
 use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work, check_event_flags, is_timeout};
@@ -14,15 +15,16 @@ use crate::sim::{Inner, Sim};
 const LEAST_PRIORITY: u32 = 7;
 
 impl Sim {
-    /// A call on the current device that the executor answers.
+    /// A call on the current device that the executor answers; `handles` are those among its arguments.
     pub(super) fn queue<T>(
         &self,
         call: Call,
         arguments: std::fmt::Arguments<'_>,
+        handles: &[Handle],
         ask: impl FnOnce(&Executor, u32) -> Result<T, i32>,
     ) -> Result<T, i32> {
         self.call(call, arguments, || {
-            let context = self.context()?;
+            let context = self.context_for(handles)?;
             Inner::executed(ask(&self.inner.executor, context))
         })
     }
@@ -60,7 +62,7 @@ impl Sim {
     /// The ACL code: 107002 without a device, 207008 when there are no more.
     pub fn create_stream(&self) -> Result<u64, i32> {
         let made =
-            self.queue(Call::CreateStream, format_args!(""), |exec, device| exec.create_stream(device))?;
+            self.queue(Call::CreateStream, format_args!(""), &[], |exec, device| exec.create_stream(device))?;
         self.inner.hooks.stream_changed(made, StreamState::Created);
         Ok(made)
     }
@@ -72,7 +74,7 @@ impl Sim {
     /// As [`create_stream`](Self::create_stream).
     pub fn create_stream_with_config(&self, priority: u32, flags: u32) -> Result<u64, i32> {
         let arguments = format_args!("priority={priority}, flags={flags:#x}");
-        let made = self.queue(Call::CreateStreamWithConfig, arguments, |exec, device| {
+        let made = self.queue(Call::CreateStreamWithConfig, arguments, &[], |exec, device| {
             exec.create_stream_with(device, priority.min(LEAST_PRIORITY), flags)
         })?;
         self.inner.hooks.stream_changed(made, StreamState::Created);
@@ -97,7 +99,7 @@ impl Sim {
 
     fn end_stream(&self, call: Call, stream: u64, force: bool) -> Result<(), i32> {
         self.call(call, format_args!("{stream:#x}"), || {
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::NamedStream(stream)])?;
             let executor = &self.inner.executor;
             Inner::executed(executor.check_destroy(context, stream))?;
             self.inner.hooks.stream_changed(stream, StreamState::Ending);
@@ -113,9 +115,12 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107017 for a stale handle, 107027 while it is captured.
     pub fn stream_query(&self, stream: u64) -> Result<bool, i32> {
-        self.queue(Call::StreamQuery, format_args!("{stream:#x}"), |exec, device| {
-            exec.stream_query(device, stream)
-        })
+        self.queue(
+            Call::StreamQuery,
+            format_args!("{stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.stream_query(device, stream),
+        )
     }
 
     /// `aclrtSynchronizeStream`.
@@ -139,7 +144,7 @@ impl Sim {
     fn wait_stream(&self, call: Call, stream: u64, timeout: i32) -> Result<(), i32> {
         self.call(call, format_args!("{stream:#x}, timeout={timeout}"), || {
             let executor = &self.inner.executor;
-            Inner::executed(executor.submitted(0, stream))?;
+            Inner::executed(executor.check_stream(stream))?;
             check_timeout(timeout)?;
             let here = self.here()?;
             Inner::executed(self.inner.executor.synchronize_stream(here.context, stream, timeout))?;
@@ -180,7 +185,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107002 without a device.
     pub fn create_event(&self) -> Result<u64, i32> {
-        self.queue(Call::CreateEvent, format_args!(""), |exec, device| {
+        self.queue(Call::CreateEvent, format_args!(""), &[], |exec, device| {
             exec.create_event(device, EVENT_DEFAULT, false)
         })
     }
@@ -223,8 +228,9 @@ impl Sim {
     /// The ACL code: 100000 for a null event, 107017 for a stale handle, 207007 without an event of
     /// the device.
     pub fn record_event(&self, event: u64, stream: u64) -> Result<(), i32> {
-        self.queue(Call::RecordEvent, format_args!("{event:#x}, stream={stream:#x}"), |exec, device| {
-            not_null(event)?;
+        let handles = [Handle::Event(event), Handle::Stream(stream)];
+        let arguments = format_args!("{event:#x}, stream={stream:#x}");
+        self.queue(Call::RecordEvent, arguments, &handles, |exec, device| {
             exec.record_event(device, event, stream)
         })
     }
@@ -234,8 +240,9 @@ impl Sim {
     /// # Errors
     /// The ACL code: 207000 for an event of the new mode.
     pub fn reset_event(&self, event: u64, stream: u64) -> Result<(), i32> {
-        self.queue(Call::ResetEvent, format_args!("{event:#x}, stream={stream:#x}"), |exec, device| {
-            not_null(event)?;
+        let handles = [Handle::Event(event), Handle::Stream(stream)];
+        let arguments = format_args!("{event:#x}, stream={stream:#x}");
+        self.queue(Call::ResetEvent, arguments, &handles, |exec, device| {
             exec.reset_event(device, event, stream)
         })
     }
@@ -310,8 +317,7 @@ impl Sim {
     /// The ACL code: 107000 for an event that was never recorded.
     pub fn stream_wait_event(&self, stream: u64, event: u64) -> Result<(), i32> {
         self.call(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), || {
-            Inner::executed(not_null(event))?;
-            let context = self.context()?;
+            let context = self.context_for(&[Handle::Event(event), Handle::Stream(stream)])?;
             if self.queue_shared_wait(context, stream, event)? {
                 return Ok(());
             }
@@ -324,9 +330,12 @@ impl Sim {
     /// # Errors
     /// The ACL code.
     pub fn launch_host_func(&self, stream: u64, work: Work) -> Result<(), i32> {
-        self.queue(Call::LaunchHostFunc, format_args!("stream={stream:#x}"), |exec, device| {
-            exec.launch_host_func(device, stream, work)
-        })
+        self.queue(
+            Call::LaunchHostFunc,
+            format_args!("stream={stream:#x}"),
+            &[Handle::Stream(stream)],
+            |exec, device| exec.launch_host_func(device, stream, work),
+        )
     }
 
     /// Queues a task, which stands for a kernel, on a stream of the current device. Not an ACL call.

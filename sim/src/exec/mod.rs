@@ -179,6 +179,15 @@ impl Executor {
         Ok(state.stream(slot).handle)
     }
 
+    /// Whether the handle is one of a stream, of any device; zero stands for a default stream.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE`.
+    pub fn check_stream(&self, stream: u64) -> Result<(), i32> {
+        let known = stream == 0 || self.shared.lock().stream_handles.index(stream).is_some();
+        event::refuse_if(!known, codes::INVALID_HANDLE)
+    }
+
     /// Destroys a stream. Its work is first waited for, unless [`Self::set_destroy_waits`] says
     /// otherwise; with `force` work that has not begun is dropped instead. The host learns nothing
     /// by it.

@@ -7,7 +7,7 @@ impl Executor {
     /// Destroys every stream and event of a device and ends its captures without a graph; finished
     /// graphs of the device go too. Work that has not begun is dropped, work that runs is waited
     /// for. Afterwards nothing of the device can run, so the host knows all of it to be done. The
-    /// default stream stays, empty.
+    /// default stream is a new one: empty, with another handle.
     ///
     /// # Errors
     /// `INVALID_DEVICE`; `INTERNAL_ERROR` inside the closure of a task.
@@ -35,8 +35,10 @@ impl Executor {
         let streams: Vec<u32> = state.stream_handles.live().map(|(_, slot)| *slot).collect();
         for slot in streams {
             let stream = state.stream(slot);
-            if stream.device == device && !stream.default {
-                state.detach_stream(slot);
+            match (stream.device == device, stream.default) {
+                (true, false) => state.detach_stream(slot),
+                (true, true) => state.rename_stream(slot),
+                _ => {}
             }
         }
         for context in state.config.devices..state.contexts.len() as u32 {

@@ -194,6 +194,17 @@ impl State {
         self.stream(place.slot).done >= place.number
     }
 
+    /// Gives a stream another handle; the old one is stale.
+    pub(super) fn rename_stream(&mut self, slot: u32) {
+        if let Some(index) = self.stream_handles.index(self.stream(slot).handle) {
+            self.stream_handles.retire(index);
+            self.stream_handles.free(index);
+        }
+        if let Some(handle) = self.stream_handles.insert(slot) {
+            self.stream_mut(slot).handle = handle;
+        }
+    }
+
     /// Takes the handle away; what is queued stays.
     pub(super) fn detach_stream(&mut self, slot: u32) {
         let (device, handle) = (self.stream(slot).device, self.stream(slot).handle);

@@ -190,7 +190,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the chunk can be mapped there: the start of the reservation, or why not.
+    /// Whether the chunk can be mapped there: the start of the reservation, or why not. The place is
+    /// looked at first, then the size of the chunk, then whether the two go together.
     fn check_map(&self, start: u64, size: u64, chunk: &Chunk) -> Answer<u64> {
         let busy = |why| refuse(codes::RT_DRV_INTERNAL_ERROR, why);
         if chunk.lost {
@@ -199,7 +200,6 @@ impl Memory {
         if !start.is_multiple_of(chunk.page) || !size.is_multiple_of(chunk.page) {
             return busy("address or size is not a multiple of the granule");
         }
-        self.check_map_size(size, chunk.size)?;
         let Some((&base, reservation)) = self.reservations.range(..=start).next_back() else {
             return busy("the address is not reserved");
         };
@@ -209,15 +209,16 @@ impl Memory {
         if reservation.leaked {
             return busy("the device of the reservation was reset");
         }
+        let before = self.mappings.range(..start + size).next_back();
+        if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
+            return busy("something is mapped there");
+        }
+        self.check_map_size(size, chunk.size)?;
         if reservation.small {
             return busy("a reservation below 2 MiB takes no handles");
         }
         if reservation.owner.is_some_and(|owner| owner != (chunk.pool, chunk.imported)) {
             return busy("the reservation belongs to another device, or imported and own chunks would mix");
-        }
-        let before = self.mappings.range(..start + size).next_back();
-        if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
-            return busy("something is mapped there");
         }
         Ok(base)
     }
