@@ -235,8 +235,8 @@ impl Call {
         Self::ALL.iter().copied().find(|call| call.name() == name)
     }
 
-    /// Whether the call allocates, frees or copies: inside a callback of a stream, which runs while
-    /// the runtime holds what such calls need, it would never return.
+    /// Whether the call allocates, frees, copies, waits or queues work: inside a callback of a stream,
+    /// which runs while the runtime holds what such calls need, it would never return.
     pub(crate) const fn blocks_in_callback(self) -> bool {
         matches!(
             self,
@@ -268,6 +268,23 @@ impl Call {
                 | Self::MemcpyBatch
                 | Self::MemPoolMallocAsync
                 | Self::MemPoolFreeAsync
+                | Self::SynchronizeStream
+                | Self::SynchronizeStreamWithTimeout
+                | Self::SynchronizeDevice
+                | Self::SynchronizeDeviceWithTimeout
+                | Self::SynchronizeEvent
+                | Self::SynchronizeEventWithTimeout
+                | Self::MemcpyAsync
+                | Self::MemsetAsync
+                | Self::MemsetD32Async
+                | Self::Memcpy2dAsync
+                | Self::MemcpyBatchAsync
+                | Self::RecordEvent
+                | Self::StreamWaitEvent
+                | Self::LaunchHostFunc
+                | Self::LaunchCallback
+                | Self::GraphExecute
+                | Self::GraphRun
         )
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::codes;
 use crate::config::SimConfig;
+use crate::made::Made;
 use crate::refusal::{Answer, refuse};
 use crate::threads::Current;
 
@@ -26,6 +27,7 @@ struct Context {
     device: u32,
     /// Its number in the executor, which keeps its streams.
     number: u32,
+    made: Made,
 }
 
 /// Where a thread's calls go: the driver's number of the current device, and the number of the
@@ -167,15 +169,31 @@ impl Devices {
         let device = self.here(current)?.device;
         Ok(match current {
             Current::Explicit(handle) => handle,
-            _ => CONTEXTS + 0x100 + (u64::from(device) << 8),
+            _ => self.primary(device),
         })
+    }
+
+    /// The handle of a device's primary context, which is another one after a reset.
+    fn primary(&self, device: u32) -> u64 {
+        let generation = self.devices[device as usize].generation & 0xff;
+        CONTEXTS + 0x100 + (generation << 24) + (u64::from(device) << 8)
+    }
+
+    /// One line for each explicit context, with the call that made it.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let line = |(handle, context): (&u64, &Context)| {
+            format!("context {handle:#x} of device {}, made by {}", context.device, context.made)
+        };
+        let mut lines: Vec<String> = self.contexts.iter().map(line).collect();
+        lines.sort();
+        lines
     }
 
     /// A new explicit context of a device (driver's number), with that number in the executor.
     pub(crate) fn create_context(&mut self, device: u32, number: u32) -> u64 {
         let handle = self.next_context;
         self.next_context += 0x100;
-        self.contexts.insert(handle, Context { device, number });
+        self.contexts.insert(handle, Context { device, number, made: Made::now() });
         handle
     }
 
@@ -192,10 +210,8 @@ impl Devices {
         if self.contexts.contains_key(&handle) {
             return Ok(Current::Explicit(handle));
         }
-        let primary = (handle >> 8).checked_sub((CONTEXTS >> 8) + 1).filter(|_| handle & 0xff == 0);
-        let state = primary
-            .and_then(|device| Some((device as u32, self.devices.get(usize::try_from(device).ok()?)?)));
-        match state {
+        let device = (0..self.devices.len() as u32).find(|&device| self.primary(device) == handle);
+        match device.map(|device| (device, &self.devices[device as usize])) {
             Some((device, state)) if state.references > 0 => {
                 Ok(Current::Primary { device, generation: state.generation })
             }

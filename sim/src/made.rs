@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::call::Call;
 
@@ -13,6 +13,9 @@ pub(crate) struct Made {
     number: u64,
     thread: u32,
 }
+
+/// What [`Made`] says where no call was.
+pub(crate) const NO_CALL: &str = "no call";
 
 thread_local! {
     static NOW: Cell<Made> = const { Cell::new(Made::NOWHERE) };
@@ -44,11 +47,6 @@ impl Made {
         let _ = NOW.try_with(|now| now.set(Self { thread: now.get().thread, ..Self::NOWHERE }));
     }
 
-    /// The how-manieth call of the function it was, counted from 1.
-    pub(crate) fn number(self) -> u64 {
-        self.number
-    }
-
     /// The thread, by the order in which threads first called, counted from 1.
     pub(crate) fn thread(self) -> u32 {
         self.thread
@@ -59,9 +57,15 @@ impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.call {
             Some(call) => write!(f, "{} (call {} of it, thread {})", call.name(), self.number, self.thread),
-            None => f.write_str("no call"),
+            None => f.write_str(NO_CALL),
         }
     }
+}
+
+/// The next number in the order in which findings are made, over all machines of the process.
+pub(crate) fn next_finding() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 #[cold]
@@ -78,7 +82,7 @@ mod tests {
     fn a_thread_knows_its_call() {
         Made::enter(Call::MapMem, 3);
         let here = Made::now();
-        assert_eq!(here.number(), 3);
+        assert_eq!(here.number, 3);
         let there = std::thread::spawn(|| {
             let before = Made::now();
             Made::enter(Call::Free, 1);

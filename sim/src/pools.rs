@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use crate::exec::Mark;
+use crate::made::Made;
 use crate::memory::Location;
 
 /// Where pools' handles start.
@@ -69,6 +70,7 @@ pub(crate) struct Pool {
     in_use: Level,
     /// Its handle is gone; it lives until its blocks come back.
     destroyed: bool,
+    made: Made,
 }
 
 /// Bytes, and the most there were.
@@ -114,9 +116,21 @@ impl Pools {
             reserved: Level::default(),
             in_use: Level::default(),
             destroyed: false,
+            made: Made::now(),
         };
         self.pools.insert(handle, pool);
         handle
+    }
+
+    /// One line for each pool whose handle is valid, with the call that made it.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let live = self.pools.iter().filter(|(_, pool)| !pool.destroyed);
+        let line = |(handle, pool): (&u64, &Pool)| {
+            format!("pool {handle:#x} of device {}, made by {}", pool.device, pool.made)
+        };
+        let mut lines: Vec<String> = live.map(line).collect();
+        lines.sort();
+        lines
     }
 
     /// A pool whose handle is valid.

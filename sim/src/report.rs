@@ -10,6 +10,8 @@ use crate::sim::Sim;
 pub(crate) struct Misuse {
     pub(crate) kind: MisuseKind,
     pub(crate) text: String,
+    /// As that of [`Finding`].
+    pub(crate) order: u64,
 }
 
 /// What a program did wrong.
@@ -41,27 +43,25 @@ impl Sim {
     /// tasks on memory that is not mapped, releases under mappings, calls inside callbacks.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
-        let mut all: Vec<String> =
-            self.inner.findings.lock().iter().map(|misuse| misuse.text.clone()).collect();
-        all.extend(self.inner.executor.findings().iter().map(ToString::to_string));
-        all
+        let mine = self.inner.findings.lock().clone();
+        texts(&mine, &self.inner.executor.findings())
     }
 
     /// The same, and forgets them.
     #[must_use]
     pub fn take_findings(&self) -> Vec<String> {
         let mine = std::mem::take(&mut *self.inner.findings.lock());
-        let mut all: Vec<String> = mine.into_iter().map(|misuse| misuse.text).collect();
-        all.extend(self.inner.executor.take_findings().iter().map(ToString::to_string));
-        all
+        texts(&mine, &self.inner.executor.take_findings())
     }
 
     /// What is still there, each with the call that made it: reservations, chunks, blocks, pinned and
-    /// registered memory, streams, events. At the end of a program: what it leaks.
+    /// registered memory, streams, events, graphs, pools, contexts. At the end of a program: what it leaks.
     #[must_use]
     pub fn leaks(&self) -> Vec<String> {
         let mut all = self.inner.memory.lock().left();
         all.extend(self.inner.executor.left());
+        all.extend(self.inner.pools.lock().left());
+        all.extend(self.inner.devices.lock().left());
         all
     }
 
@@ -77,10 +77,10 @@ impl Sim {
     /// `start`, `bytes`, `first` and `second`, which name tasks and host operations.
     #[must_use]
     pub fn findings_json(&self) -> String {
-        let mut items: Vec<String> =
-            self.inner.findings.lock().iter().map(|misuse| item(misuse.kind.name(), &misuse.text)).collect();
-        items.extend(self.inner.executor.findings().iter().map(unordered));
-        array(&items)
+        let mine = self.inner.findings.lock().clone();
+        let unordered_uses = self.inner.executor.findings();
+        let mine = mine.iter().map(|misuse| (misuse.order, item(misuse.kind.name(), &misuse.text)));
+        array(&in_order(mine.chain(unordered_uses.iter().map(|finding| (finding.order, unordered(finding))))))
     }
 
     /// What [`leaks`](Self::leaks) says, as a JSON array of objects with `kind` (`leak`) and `text`.
@@ -97,6 +97,18 @@ impl Sim {
             self.counters().iter().map(|(name, count)| format!("{}:{count}", Quoted(name))).collect();
         format!("{{{}}}", counts.join(","))
     }
+}
+
+fn texts(mine: &[Misuse], unordered_uses: &[Finding]) -> Vec<String> {
+    let mine = mine.iter().map(|misuse| (misuse.order, misuse.text.clone()));
+    in_order(mine.chain(unordered_uses.iter().map(|finding| (finding.order, finding.to_string()))))
+}
+
+/// Findings as they were made, so that a cause stands before what follows from it.
+fn in_order(findings: impl Iterator<Item = (u64, String)>) -> Vec<String> {
+    let mut findings: Vec<(u64, String)> = findings.collect();
+    findings.sort_by_key(|(order, _)| *order);
+    findings.into_iter().map(|(_, text)| text).collect()
 }
 
 fn array(items: &[String]) -> String {
@@ -127,8 +139,9 @@ fn unordered(finding: &Finding) -> String {
 
 fn task_json(task: &TaskUse) -> String {
     format!(
-        "{{\"task\":{},\"device\":{},\"stream\":{},\"number\":{},\"tag\":{},\"write\":{},\"tick\":{}}}",
+        "{{\"task\":{},\"call\":{},\"device\":{},\"stream\":{},\"number\":{},\"tag\":{},\"write\":{},\"tick\":{}}}",
         Quoted(task.label),
+        Quoted(&task.call),
         task.device,
         task.stream,
         task.number,
@@ -215,6 +228,71 @@ mod tests {
     }
 
     #[test]
+    fn contexts_graphs_and_pools_can_be_left() {
+        let sim = Sim::new(SimConfig { devices: 2, ..SimConfig::default() });
+        let context = sim.create_context(1).unwrap();
+        sim.set_device(0).unwrap();
+        let stream = sim.create_stream().unwrap();
+        sim.capture_begin_raw(stream, 2).unwrap();
+        let graph = sim.capture_end(stream).unwrap();
+        sim.destroy_stream(stream).unwrap();
+        assert_eq!(
+            sim.leaks().iter().map(|leak| leak.split(", ").next().unwrap_or_default()).collect::<Vec<_>>(),
+            [format!("graph {graph:#x} of device 0"), format!("context {context:#x} of device 1")]
+        );
+        sim.graph_destroy(graph).unwrap();
+        sim.destroy_context(context).unwrap();
+        assert_eq!(sim.leaks(), [""; 0]);
+    }
+
+    #[test]
+    fn findings_come_in_the_order_of_their_causes() {
+        let sim = Sim::new(SimConfig { lag: LAG_NEVER, ..SimConfig::default() });
+        sim.set_device(0).unwrap();
+        let (one, two) = (sim.create_stream().unwrap(), sim.create_stream().unwrap());
+        let block = sim.malloc(4096, 0).unwrap();
+        // SAFETY: only device memory is named.
+        unsafe {
+            sim.memset_async(block, 64, 1, 64, one).unwrap();
+            sim.memset_async(block, 64, 2, 64, two).unwrap();
+        }
+        sim.free(block).unwrap();
+        assert_eq!(sim.synchronize_stream(one), Err(codes::RT_AICORE_TRAP_WRITE_OVERFLOW));
+        let findings = sim.findings();
+        let place = |begin: &str, part: &str| {
+            findings.iter().position(|text| text.starts_with(begin) && text.contains(part)).unwrap()
+        };
+        let reuse = place("unordered use of", "aclrtMemsetAsync (call 2 of it, thread");
+        let free = place("unordered use of", "by aclrtFree (call 1 of it, thread");
+        let after = place("aclrtMemsetAsync (call 1 of it", "use after aclrtFree (call 1 of it, thread");
+        assert!(reuse < free && free < after, "{findings:#?}");
+        assert!(findings[0].contains("is not ordered behind aclrtMemsetAsync (call 1 of it, thread"));
+        let json = sim.findings_json();
+        let at = |text: &str| json.find(text).unwrap_or(usize::MAX);
+        assert!(at("unordered_use") < at("use_after_end"), "{json}");
+        assert!(!json.contains("tick 0") && !json.contains("untagged"), "{json}");
+    }
+
+    #[test]
+    fn what_cannot_be_done_in_a_callback_is_reported_with_the_call() {
+        let sim = Sim::new(SimConfig::default());
+        sim.set_device(0).unwrap();
+        let stream = sim.create_stream().unwrap();
+        let inside = sim.clone();
+        let work = Box::new(move || {
+            inside.set_device(0).unwrap();
+            assert_eq!(inside.synchronize_stream(stream), Err(codes::RT_INTERNAL_ERROR));
+            assert_eq!(inside.malloc(64, 0), Err(codes::RT_INTERNAL_ERROR));
+        });
+        sim.launch_host_func(stream, work).unwrap();
+        sim.synchronize_stream(stream).unwrap();
+        let findings = sim.findings();
+        assert_eq!(findings.len(), 2, "{findings:#?}");
+        assert!(findings[0].starts_with("aclrtSynchronizeStream (call "), "{findings:#?}");
+        assert!(findings[1].starts_with("aclrtMalloc (call 1 of it, thread "), "{findings:#?}");
+    }
+
+    #[test]
     fn findings_name_the_calls_on_both_sides() {
         let sim = Sim::new(SimConfig { lag: LAG_NEVER, ..SimConfig::default() });
         sim.set_device(0).unwrap();
@@ -224,7 +302,7 @@ mod tests {
         assert_eq!(sim.release(range), Err(codes::RT_DRV_INTERNAL_ERROR));
         let released = sim.take_findings();
         assert_eq!(released.len(), 1);
-        for part in ["aclrtReleaseMemAddress (call 1", "1 mappings are in it", "by aclrtMapMem (call 1"] {
+        for part in ["aclrtReleaseMemAddress (call 1", "mappings are in it (1)", "by aclrtMapMem (call 1"] {
             assert!(released[0].contains(part), "{released:?}");
         }
         let stream = sim.create_stream().unwrap();
@@ -237,7 +315,12 @@ mod tests {
         assert!(findings.iter().any(|text| text.contains("by aclrtUnmapMem (call 1")), "{findings:?}");
         let json = sim.findings_json();
         assert!(json.starts_with("[{\"kind\":\"unordered_use\",\"text\":\"unordered use of 0x"), "{json}");
-        assert!(json.contains("\"first\":{\"task\":\"aclrtMemsetAsync\",\"device\":0,"), "{json}");
+        assert!(
+            json.contains(
+                "\"first\":{\"task\":\"aclrtMemsetAsync\",\"call\":\"aclrtMemsetAsync (call 1 of it, thread"
+            ),
+            "{json}"
+        );
         assert!(json.contains("\"task\":\"kernel \\\"x\\\"\""), "{json}");
         assert!(
             json.contains("{\"host\":\"unmap\",\"call\":\"aclrtUnmapMem (call 1 of it, thread"),

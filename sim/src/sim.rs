@@ -14,7 +14,7 @@ use crate::control::{Control, LogEntry, UnknownFunction};
 use crate::devices::{Devices, Here};
 use crate::exec::{ExecConfig, Executor, in_callback};
 use crate::hooks::Hooks;
-use crate::made::Made;
+use crate::made::{Made, next_finding};
 use crate::memory::{Backing, Memory};
 use crate::pools::Pools;
 use crate::refusal::{Answer, Refusal, refuse};
@@ -306,9 +306,9 @@ impl Sim {
             return Ok(());
         }
         let text = format!(
-            "{} inside a callback of a stream: a deadlock (call {})",
-            call.name(),
-            Made::now().number()
+            "{} inside a callback of a stream, where nothing may allocate, free, copy, wait or queue work: \
+             on a device it would never return",
+            Made::now()
         );
         self.inner.found(MisuseKind::CallInCallback, text);
         refuse(codes::RT_INTERNAL_ERROR, "not allowed inside a callback")
@@ -341,12 +341,13 @@ impl Sim {
 impl Inner {
     /// Keeps a finding.
     pub(crate) fn found(&self, kind: MisuseKind, text: String) {
-        self.findings.lock().push(Misuse { kind, text });
+        let order = next_finding();
+        self.findings.lock().push(Misuse { kind, text, order });
     }
 
     /// An answer of the executor with a reason.
     pub(crate) fn executed<T>(answer: Result<T, i32>) -> Answer<T> {
-        answer.map_err(|code| Refusal::new(code, "refused by the model of streams and events"))
+        answer.map_err(|code| Refusal::new(code, crate::exec::codes::meaning(code)))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::codes;
 use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work, check_event_flags, is_timeout};
 use crate::hooks::StreamState;
+use crate::made::Made;
 use crate::refusal::{Answer, refuse};
 use crate::report::MisuseKind;
 use crate::sim::{Inner, Sim};
@@ -345,6 +346,7 @@ impl Sim {
     /// The ACL code.
     pub fn submit(&self, stream: u64, task: Task) -> Result<(), i32> {
         let here = self.here().map_err(|refusal| refusal.code)?;
+        Made::leave();
         if self.inner.config.check_mapped {
             self.check_mapped(here.device, stream, &task);
         }
@@ -361,12 +363,12 @@ impl Sim {
             };
             let Some(hole) = hole else { continue };
             let text = format!(
-                "task \"{}\" on stream {stream:#x} of device {device} touches {:#x}..{:#x} (tag {}), but nothing is \
-                 mapped at {hole:#x}",
+                "task \"{}\" on stream {stream:#x} of device {device} {} {:#x}..{:#x}, but nothing is mapped at \
+                 {hole:#x}",
                 task.label,
+                if access.write { "writes" } else { "reads" },
                 access.start,
                 access.start.saturating_add(access.len),
-                access.tag,
             );
             match before {
                 None => self.inner.found(MisuseKind::NotMapped, text),

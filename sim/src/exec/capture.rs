@@ -18,6 +18,7 @@ use super::event::refuse_if;
 use super::state::State;
 use super::table::Table;
 use super::task::{Access, Repeat, Task, Work};
+use crate::made::Made;
 
 /// Which threads a running capture forbids synchronous copies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,7 @@ struct Capture {
     repeats: Vec<Repeat>,
     /// Functions of the program to call when the graph is destroyed.
     last: Vec<Work>,
+    made: Made,
 }
 
 impl State {
@@ -121,6 +123,7 @@ impl State {
             accesses: SmallVec::new(),
             repeats: Vec::new(),
             last: Vec::new(),
+            made: Made::now(),
         };
         let model = self.captures.models.insert(capture).ok_or(codes::INTERNAL_ERROR)?;
         self.captures.running += 1;
@@ -228,6 +231,13 @@ impl State {
             .filter(|offset| offset.is_multiple_of(0x10))
             .map(|offset| offset / 0x10);
         number.is_some_and(|number| number > 0 && number <= self.captures.groups)
+    }
+
+    /// One line for each graph that exists, with the call that began its capture.
+    pub(super) fn graphs_left(&self) -> impl Iterator<Item = String> {
+        self.captures.models.live().map(|(handle, capture)| {
+            format!("graph {handle:#x} of device {}, begun by {}", capture.device, capture.made)
+        })
     }
 
     /// One run of a finished graph as a task.

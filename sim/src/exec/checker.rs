@@ -10,7 +10,7 @@ use super::clock::{Clock, HostClock, Place};
 use super::finding::{Finding, HostOp, Party, TaskUse};
 use super::history::{Conflict, History, Use};
 use super::task::Access;
-use crate::made::Made;
+use crate::made::{Made, next_finding};
 
 /// Where a stream's uses are named from.
 pub(super) trait StreamNames {
@@ -48,7 +48,7 @@ impl Checker {
         }
         let index = self.labels.index(label);
         for access in accesses {
-            let new = Use::new(place, access.tag, tick, index, access.write);
+            let new = Use::new(place, (access.tag, access.write), tick, index, Made::now());
             let range = (access.start, access.start.saturating_add(access.len));
             self.history.access(range, new, clock, host, &mut self.conflicts);
             if !self.conflicts.is_empty() {
@@ -104,6 +104,7 @@ impl Checker {
                     second: second.clone(),
                     start: conflict.start,
                     len: conflict.end - conflict.start,
+                    order: next_finding(),
                 });
             }
         }
@@ -121,6 +122,7 @@ fn task_use(of: &Use, labels: &Labels, names: &impl StreamNames) -> TaskUse {
         tag: of.tag,
         write: of.write,
         tick: of.tick,
+        call: of.made.to_string(),
     }
 }
 

@@ -64,3 +64,42 @@ pub const STREAM_SYNC_TIMEOUT: i32 = 507_046;
 pub const EVENT_SYNC_TIMEOUT: i32 = 507_047;
 /// The capture was invalidated by an earlier error.
 pub const STREAM_CAPTURE_INVALIDATED: i32 = 507_903;
+
+/// What such a code means, for the message of a refused call.
+pub(crate) const fn meaning(code: i32) -> &'static str {
+    match code {
+        INVALID_PARAM => "a null handle, or an argument out of range",
+        PARAM_INVALID => "an argument is out of range, or the object is not in the state for it",
+        INVALID_DEVICE => "no such device",
+        STREAM_CONTEXT => "the stream or event belongs to another context",
+        EVENT_TIMESTAMP_INVALID => "the event is not complete, or was made without TIME_LINE",
+        STREAM_SUBSCRIBE => "another thread has subscribed to the stream, or it has host functions",
+        THREAD_SUBSCRIBE => "the thread has not subscribed to a stream, or no more threads can",
+        STREAM_NO_CALLBACK => "no thread has subscribed to the stream",
+        INVALID_HANDLE => "the stream or event was destroyed, or never was one",
+        DEVICE_TASK_ABORT => "work of the device was aborted",
+        STREAM_ABORT => "the stream was aborted",
+        CAPTURE_DEPENDENCY => "a captured stream would wait for work outside its capture",
+        STREAM_UNJOINED => "a stream that joined the capture was not joined back",
+        MODEL_CAPTURED => "the graph is still being captured",
+        STREAM_CAPTURED => "not while the stream, or one of the device, is being captured",
+        EVENT_CAPTURED => "not while the event's record belongs to a capture",
+        STREAM_NOT_CAPTURED => "the stream is not being captured",
+        CAPTURE_MODE_NOT_SUPPORT => "a capture forbids synchronous copies and fills",
+        STREAM_CAPTURE_IMPLICIT => "the default stream cannot take part in a capture",
+        STREAM_CAPTURE_CONFLICT => "the stream would take part in two captures",
+        STREAM_TASK_GROUP_STATUS => "a group of tasks is open already, or none is",
+        STREAM_CAPTURE_UNMATCHED => "the capture began on another stream",
+        STREAM_CAPTURE_WRONG_THREAD => "the capture began on another thread",
+        FEATURE_NOT_SUPPORT => "the stream or event was not made for this",
+        NO_EVENT_RESOURCE => "all events of the device are taken",
+        NO_STREAM_RESOURCE => "all streams of the device are taken",
+        INTERNAL_ERROR => "inside a callback, or a time of an event that was never recorded",
+        REPORT_TIMEOUT => "no callback came in time",
+        AICORE_EXCEPTION => "work on the stream failed",
+        STREAM_SYNC_TIMEOUT => "the work took longer than the time limit",
+        EVENT_SYNC_TIMEOUT => "the event was not complete within the time limit",
+        STREAM_CAPTURE_INVALIDATED => "an earlier error has invalidated the capture",
+        _ => "refused by the model of streams and events",
+    }
+}

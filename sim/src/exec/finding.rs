@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::made::NO_CALL;
+
 /// Two uses of the same bytes that nothing orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -13,6 +15,8 @@ pub struct Finding {
     pub start: u64,
     /// How many bytes both touch.
     pub len: u64,
+    /// Its place among all findings of the process, by the time at which they were made.
+    pub order: u64,
 }
 
 /// One side of a finding.
@@ -55,6 +59,8 @@ pub struct TaskUse {
     pub write: bool,
     /// Virtual time when the task was queued, in ticks.
     pub tick: u64,
+    /// The call that queued it, in words; "no call" for the simulator's own interface.
+    pub call: String,
 }
 
 /// What the host does with a range of memory.
@@ -99,17 +105,26 @@ impl fmt::Display for HostOp {
 impl fmt::Display for TaskUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let access = if self.write { "writes" } else { "reads" };
-        write!(f, "task \"{}\" (no. {} of ", self.label, self.number)?;
+        match self.call.strip_prefix(self.label) {
+            // Copies and fills are named after their calls.
+            Some(number) if number.starts_with(" (") => f.write_str(&self.call)?,
+            _ if self.call == NO_CALL => write!(f, "task \"{}\"", self.label)?,
+            _ => write!(f, "task \"{}\" of {}", self.label, self.call)?,
+        }
+        write!(f, " (which {access} it, no. {} of ", self.number)?;
         if self.default_stream {
             f.write_str("the default stream")?;
         } else {
             write!(f, "stream {:#x}", self.stream)?;
         }
-        write!(f, " on device {}, queued at tick {}, {access}, ", self.device, self.tick)?;
-        match self.tag {
-            0 => f.write_str("untagged)"),
-            tag => write!(f, "tag {tag})"),
+        write!(f, " on device {}", self.device)?;
+        if self.tick != 0 {
+            write!(f, ", queued at tick {}", self.tick)?;
         }
+        if self.tag != 0 {
+            write!(f, ", tag {}", self.tag)?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -119,7 +134,8 @@ impl fmt::Display for Party {
             Self::Task(task) => task.fmt(f),
             Self::Host { operation, start, len, tick, call } => {
                 let end = start.saturating_add(*len);
-                write!(f, "host {operation} of {start:#x}..{end:#x} at tick {tick} by {call}")
+                write!(f, "host {operation} of {start:#x}..{end:#x} by {call}")?;
+                if *tick != 0 { write!(f, " at tick {tick}") } else { Ok(()) }
             }
         }
     }
@@ -131,10 +147,10 @@ impl fmt::Display for Finding {
         write!(f, "unordered use of {:#x}..{end:#x} ({} bytes): ", self.start, self.len)?;
         match &self.second {
             Party::Task(second) => {
-                write!(f, "{second} is not ordered behind {}", self.first)
+                write!(f, "{second} is not ordered behind {}: no event or wait lies between", self.first)
             }
             host @ Party::Host { .. } => {
-                write!(f, "{host}, while the host does not know {} to be done", self.first)
+                write!(f, "{host}, but the host has not waited for {}", self.first)
             }
         }
     }

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use super::clock::{Clock, HostClock, Place};
+use crate::made::Made;
 
 /// One use of an interval's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +40,16 @@ pub(super) struct Use {
     pub(super) label: u32,
     /// Whether the bytes are written.
     pub(super) write: bool,
+    /// The call that queued the task.
+    pub(super) made: Made,
     /// The tag of a later use that supersedes this one but for the tag; zero while there is none.
     covered_by: u64,
 }
 
 impl Use {
     /// A use that nothing has covered yet.
-    pub(super) fn new(place: Place, tag: u64, tick: u64, label: u32, write: bool) -> Self {
-        Self { place, tag, tick, label, write, covered_by: 0 }
+    pub(super) fn new(place: Place, (tag, write): (u64, bool), tick: u64, label: u32, made: Made) -> Self {
+        Self { place, tag, tick, label, write, made, covered_by: 0 }
     }
 
     /// Whether two unordered uses conflict.

@@ -114,8 +114,8 @@ impl Executor {
         self.shared.lock().may_destroy(device, stream).map(|_| ())
     }
 
-    /// One line for each stream (without default streams) and event that exists, with the call that
-    /// made it.
+    /// One line for each stream (without default streams), event and graph that exists, with the call
+    /// that made it.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
         let state = self.shared.lock();
@@ -130,6 +130,7 @@ impl Executor {
         for (handle, event) in state.events.live() {
             lines.push(format!("event {handle:#x} of device {}, made by {}", event.device, event.made));
         }
+        lines.extend(state.graphs_left());
         lines
     }
 

@@ -61,7 +61,7 @@ impl Memory {
         let reservation = self.reservations.get(&start).filter(|reservation| reservation.mappings > 0)?;
         let (first, mapping) = self.mappings.range(start..start + reservation.len).next()?;
         Some(format!(
-            "{} mappings are in it, the first at {first:#x} of {} bytes by {}",
+            "mappings are in it ({}), the first at {first:#x} of {} bytes by {}",
             reservation.mappings, mapping.len, mapping.made
         ))
     }
