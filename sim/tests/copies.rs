@@ -205,6 +205,6 @@ fn allocating_inside_a_callback_is_a_finding() {
         sim.launch_host_func(stream, Box::new(work)).unwrap();
         sim.synchronize_stream(stream).unwrap();
         assert_eq!(*seen.lock().unwrap(), Some(Err(codes::RT_INTERNAL_ERROR)));
-        assert!(sim.findings()[0].contains("aclrtReserveMemAddress inside a callback"));
+        assert!(sim.findings()[0].starts_with("aclrtReserveMemAddress (call "));
     }
 }
