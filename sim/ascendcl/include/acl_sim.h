@@ -35,7 +35,7 @@ extern "C" {
 /* Takes the machine apart, with everything a program has on it; the next call has a new one: no device is
  * set, counters, findings, planned failures and settings of the old machine are gone. Addresses and
  * handles of the old machine must not be used any more. Waits for calls of other threads to end, at
- * most two seconds, and for callbacks that are running. */
+ * most two seconds, and for callbacks that are running; new calls wait for the new machine. */
 int acl_sim_reset(void);
 
 /* Next machine: devices, 1 or more. [ASCEND_SIM_DEVICES, 2] */
@@ -94,7 +94,7 @@ uint64_t acl_sim_now(void);
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-/* The k-th call of that function from now on (1 is the next) answers `code` and does nothing; with
+/* The k-th call of that function from now on (1 and 0 are the next) answers `code` and does nothing; with
  * `always` all later ones too. Several may be planned. 100000 if the model has no such function.
  * [ASCEND_SIM_FAIL=function:k:code[:always],...] */
 int acl_sim_fail(const char *function, uint64_t k, int code, int always);

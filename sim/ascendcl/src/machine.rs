@@ -2,17 +2,19 @@
 //!
 //! It is built at the first call and replaced by `acl_sim_reset`. A call holds the machine shared
 //! while it runs, so that a reset never takes it away under a call. A reset that finds calls running
-//! tries again for a while and then gives up; meanwhile calls from inside calls (callbacks) get
-//! through.
+//! tries again for a while and then gives up. New calls step aside for it, so that threads which call
+//! without a pause do not keep it out, but only for a moment, so that calls from inside calls
+//! (callbacks) get through. Calls that come while the machine is replaced wait for the new one.
 //!
 //! Controls come in any order before the first call: as long as a machine is fresh (no call was made on
 //! it), one that describes the machine builds it anew and makes the other controls' changes again.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ascend_sim::Sim;
+use ascend_sim::exec::in_callback;
 use parking_lot::{Mutex, RwLock};
 
 use crate::settings::Settings;
@@ -20,6 +22,13 @@ use crate::{fork, report};
 
 /// How long a reset waits for calls to end.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a new call steps aside for a reset that waits for calls to end.
+const ASIDE: Duration = Duration::from_millis(10);
+/// How often those who wait look again.
+const PAUSE: Duration = Duration::from_micros(200);
+
+const REPLACING: &str = "the machine is being replaced by acl_sim_reset";
 
 /// What a call finds.
 enum Machine {
@@ -32,6 +41,8 @@ enum Machine {
 }
 
 static MACHINE: RwLock<Machine> = RwLock::new(Machine::Unbuilt);
+/// Whether a reset waits for calls to end.
+static RESETTING: AtomicBool = AtomicBool::new(false);
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 /// Devices of the machine that is there.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
@@ -43,18 +54,34 @@ type Change = Box<dyn Fn(&Sim) -> i32 + Send>;
 
 /// Runs something on the machine, which is built if there is none. Err says why there is none.
 pub(crate) fn with<T>(body: impl FnOnce(&Sim) -> T) -> Result<T, &'static str> {
-    let machine = MACHINE.read();
-    match &*machine {
-        Machine::Ready(sim) => return Ok(body(sim)),
-        Machine::Replacing => return Err("the machine is being replaced by acl_sim_reset"),
-        Machine::Unbuilt => {}
+    if RESETTING.load(Relaxed) {
+        wait_until(ASIDE, || !RESETTING.load(Relaxed));
     }
-    drop(machine);
+    if let Machine::Ready(sim) = &*MACHINE.read() {
+        return Ok(body(sim));
+    }
+    // The replacement waits for callbacks that are running.
+    if !in_callback() {
+        wait_until(PATIENCE, || !matches!(*MACHINE.read(), Machine::Replacing));
+    }
     build();
     match &*MACHINE.read() {
         Machine::Ready(sim) => Ok(body(sim)),
-        _ => Err("the machine is being replaced by acl_sim_reset"),
+        _ => Err(REPLACING),
     }
+}
+
+/// Waits for something, but no longer than that.
+#[cold]
+fn wait_until(limit: Duration, mut reached: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !reached() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
 }
 
 /// Runs something on the machine if there is one and no reset is going on.
@@ -116,19 +143,16 @@ pub(crate) fn reset() -> bool {
 }
 
 fn replace() -> bool {
-    let old = {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // Not a waiting lock, behind which calls from inside calls would queue up.
-            if let Some(mut machine) = MACHINE.try_write() {
-                break std::mem::replace(&mut *machine, Machine::Replacing);
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
+    RESETTING.store(true, Relaxed);
+    let mut old = None;
+    wait_until(PATIENCE, || {
+        // Not a waiting lock, behind which calls from inside calls would queue up.
+        let Some(mut machine) = MACHINE.try_write() else { return false };
+        old = Some(std::mem::replace(&mut *machine, Machine::Replacing));
+        true
+    });
+    RESETTING.store(false, Relaxed);
+    let Some(old) = old else { return false };
     // Its workers end here. Without the lock, because a callback of theirs may call in.
     drop(old);
     *MACHINE.write() = Machine::Unbuilt;
