@@ -176,8 +176,7 @@ pub unsafe extern "C" fn ascend_alloc_pool_empty_cache(pool: u64, freed: *mut us
     guard::release(|| {
         arguments::writable(freed, "freed")?;
         let pool = id(pool)?;
-        let mut options = EmptyOptions::default();
-        options.pool = Some(pool);
+        let options = EmptyOptions { pool: Some(pool), ..EmptyOptions::default() };
         let bytes = process::existing()?.empty_cache_with(Some(pool.device), &options)?;
         // SAFETY: the caller's promise.
         unsafe { arguments::answer(freed, "freed", bytes as usize) }
