@@ -222,14 +222,17 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::Pointer`] when the pointer is not the start of a live block.
+    #[inline]
     pub fn record_stream(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
-        if ptr.is_null() {
+        if let Some((owner, entry)) = self.map.find(ptr.0)
+            && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
+            && !self.changes.any()
+            && state.front.record(entry, ptr.0, owner.is_small(), stream)
+        {
+            self.watch(state, 3);
             return Ok(());
         }
-        let device = self.owner(ptr.0)?;
-        device.record_stream(&self.map, ptr.0, stream)?;
-        self.watch(device, 2);
-        Ok(())
+        self.record_slowly(ptr, stream)
     }
 
     /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it.
@@ -471,6 +474,18 @@ impl DeviceAllocator {
         if cfg!(debug_assertions) && self.config.check_level >= level {
             self.caller(device).watch(&mut device.core.lock(), level);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_slowly(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let device = self.owner(ptr.0)?;
+        device.record_stream(&self.map, ptr.0, stream)?;
+        self.watch(device, 2);
+        Ok(())
     }
 
     #[cold]

@@ -21,6 +21,7 @@
 //! | `perform` | performing a step on a driver |
 //! | `ladder` | the order of steps until a request is served or refused |
 //! | `churn` | whether moving has become a habit, so that growing is better |
+//! | `ask` | what is done about a block that waits in the front |
 //! | `commit` | outcomes back into the heap |
 //! | `age` | which idle memory is how old |
 //! | `trim` | giving idle memory back |
@@ -32,6 +33,7 @@
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod age;
+pub(crate) mod ask;
 pub(crate) mod bins;
 pub(crate) mod block;
 pub(crate) mod capture;
@@ -173,6 +175,10 @@ pub(crate) struct Core {
     pub(crate) slow: u32,
     /// How many that will be the next time: doubled each time, forgotten once the device is prompt.
     pub(crate) patience: u32,
+    /// Requests that are not to ask for the epochs that keep blocks in the front.
+    pub(crate) ask_after: u32,
+    /// As `patience`, for those.
+    pub(crate) ask_patience: u32,
     /// Whether it is time to close an epoch.
     pub(crate) due: bool,
     /// The stream with most bytes stamped with its open epoch, as far as is known.
@@ -257,6 +263,8 @@ impl Core {
             frees: 0,
             slow: 0,
             patience: 0,
+            ask_after: 0,
+            ask_patience: 0,
             due: false,
             heaviest: 0,
             apart: Vec::with_capacity(32),

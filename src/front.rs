@@ -2,19 +2,40 @@
 //! from addresses to blocks. Both are used without the device's lock.
 //!
 //! ```text
-//! allocate --> shard of the stream: same size, same stream? --yes--> done, one atomic exchange
-//!                                    no --> core, under the device's lock
-//! free ------> address map: live? --> shard of its stream: room? --yes--> done
-//!                                    no --> core
+//! allocate -------> shard of the stream: same size, same stream? --yes--> done, one atomic exchange
+//!                                         no --> core, under the device's lock
+//! record_stream --> address map: live? --> a byte of its entry: done, nothing atomic but the store
+//! free -----------> address map: live? --> shard of its stream: room? --yes--> done
+//!                                         no --> core
 //! ```
 //!
-//! What sits here is free memory. It counts as reserved and not as allocated, is listed in snapshots, is
-//! given back to the core before anything is mapped, moved, emptied or refused, and is known to
-//! the heap checker. All data are relaxed atomics that are changed only under a shard's
-//! [`Flag`](crate::sync::Flag) or the device's lock, so nothing here needs `unsafe`.
+//! | file | role |
+//! |---|---|
+//! | `map` | from addresses to entries, one for each block |
+//! | `uses` | the part of an entry that says on which other streams the block was recorded |
+//! | `streams` | which streams there are, which epochs are open and which are over |
+//! | `key` | what has to agree for a block to serve a request |
+//! | `counts` | statistics of a shard |
+//! | `ring` | blocks that other streams may still use |
+//! | `shard` | where blocks rest: sets, a queue, rings |
+//! | `cache` | the shards of a device together |
+//!
+//! What sits here is free memory, or waits for other streams. It counts as reserved and not as allocated,
+//! what waits also as active; it is listed in snapshots, is given back to the core before anything is
+//! mapped, moved, emptied or refused, and is known to the heap checker. All data are relaxed atomics that
+//! are changed only under a shard's [`Flag`](crate::sync::Flag) or the device's lock, except for the bytes
+//! of `uses`; so nothing here needs `unsafe`.
 
+mod cache;
+mod counts;
+mod key;
 pub(crate) mod map;
-pub(crate) mod shard;
+mod ring;
+mod shard;
+mod streams;
+mod uses;
 
+pub(crate) use cache::{Freed, Front, HoldUp};
 pub(crate) use map::{AddressMap, Entry};
-pub(crate) use shard::Front;
+pub(crate) use shard::Rested;
+pub(crate) use uses::Mask;

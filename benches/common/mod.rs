@@ -1,8 +1,8 @@
 //! What all benches stand on: an allocator with other blocks live, and the calls that are measured.
 //!
 //! ```text
-//!  pair ──────────┐
-//!  instructions ──┼─► Bed ─► DeviceAllocator ─► SimDriver (pair) or NullDriver (instructions, test)
+//!  pair, threads ─┐
+//!  instructions ──┼─► Bed ─► DeviceAllocator ─► SimDriver (pair, threads) or NullDriver (instructions, test)
 //!  hot_path (test)┘
 //! ```
 //!
@@ -24,6 +24,8 @@ pub mod unit;
 pub const DEVICE: DeviceId = 0;
 /// Blocks that are live beside the ones measured.
 pub const OTHERS: usize = 10_000;
+/// Streams of a bed.
+pub const STREAMS: usize = 8;
 /// Memory of the device, bytes: the other blocks take about 55 GiB.
 pub const CAPACITY: u64 = 256 << 30;
 
@@ -45,7 +47,9 @@ pub const SIZES: [(&str, u64); 7] = [
 pub struct Bed {
     /// The allocator under test.
     pub allocator: DeviceAllocator,
-    /// A second stream beside the default stream.
+    /// Streams; the first is the default stream.
+    pub streams: [Stream; STREAMS],
+    /// The second of them.
     pub second: Stream,
     /// The other live blocks.
     pub others: Vec<DevicePtr>,
@@ -62,19 +66,24 @@ impl Bed {
             check_mapped: false,
             ..SimConfig::default()
         });
-        let second = Stream(sim.executor().create_stream(DEVICE).expect("the simulator has streams"));
-        Bed::on(Arc::new(SimDriver::new(sim)), config, second, OTHERS)
+        let create = |at: usize| match at {
+            0 => Stream(0),
+            _ => Stream(sim.executor().create_stream(DEVICE).expect("the simulator has streams")),
+        };
+        let streams = core::array::from_fn(create);
+        Bed::on(Arc::new(SimDriver::new(sim)), config, streams, OTHERS)
     }
 
     /// On a driver that does nothing, with `others` live blocks; an event completes when `lag` more
     /// were recorded.
     pub fn null(config: Config, lag: u64, others: usize) -> Bed {
-        Bed::on(Arc::new(null::NullDriver::new(CAPACITY, lag)), config, Stream(0x1000), others)
+        let streams = core::array::from_fn(|at| Stream(0x1000 * at as u64));
+        Bed::on(Arc::new(null::NullDriver::new(CAPACITY, lag)), config, streams, others)
     }
 
     /// On that driver, with `others` live blocks on the default stream, whose sizes are log-uniform
     /// between 512 B and 64 MiB.
-    fn on(driver: Arc<dyn Driver>, config: Config, second: Stream, others: usize) -> Bed {
+    fn on(driver: Arc<dyn Driver>, config: Config, streams: [Stream; STREAMS], others: usize) -> Bed {
         let allocator = DeviceAllocator::new(config, driver).expect("the configuration is sound");
         let mut random = fastrand::Rng::with_seed(7);
         let others = (0..others)
@@ -83,7 +92,7 @@ impl Bed {
                 allocator.allocate(DEVICE, bytes, 0, Stream(0)).expect("the device is large enough")
             })
             .collect();
-        Bed { allocator, second, others }
+        Bed { allocator, streams, second: streams[1], others }
     }
 
     /// One block of that size allocated and freed on a stream.
@@ -96,8 +105,14 @@ impl Bed {
     /// As [`pair`](Self::pair) on the default stream, used on the second one in between.
     #[inline]
     pub fn recorded_pair(&self, bytes: u64) {
-        let block = self.allocator.allocate(DEVICE, bytes, 0, Stream(0)).expect("there is memory");
-        self.allocator.record_stream(block, self.second).expect("the block is live");
+        self.recorded_pair_on(bytes, Stream(0), self.second);
+    }
+
+    /// The same with any two streams.
+    #[inline]
+    pub fn recorded_pair_on(&self, bytes: u64, stream: Stream, second: Stream) {
+        let block = self.allocator.allocate(DEVICE, bytes, 0, stream).expect("there is memory");
+        self.allocator.record_stream(block, second).expect("the block is live");
         self.allocator.deallocate(block).expect("the block is live");
     }
 
@@ -112,8 +127,14 @@ impl Bed {
     /// `count` recorded pairs of one size.
     #[inline(never)]
     pub fn recorded_pairs(&self, bytes: u64, count: u32) {
+        self.recorded_pairs_on(bytes, Stream(0), self.second, count);
+    }
+
+    /// The same with any two streams.
+    #[inline(never)]
+    pub fn recorded_pairs_on(&self, bytes: u64, stream: Stream, second: Stream, count: u32) {
         for _ in 0..count {
-            self.recorded_pair(bytes);
+            self.recorded_pair_on(bytes, stream, second);
         }
     }
 }
@@ -176,12 +197,17 @@ impl Mix {
     }
 
     /// Makes the calls on the default stream.
-    #[inline(never)]
     pub fn run(&mut self, bed: &Bed) {
+        self.run_on(bed, Stream(0));
+    }
+
+    /// Makes the calls on a stream.
+    #[inline(never)]
+    pub fn run_on(&mut self, bed: &Bed, stream: Stream) {
         for step in &self.steps {
             match *step {
                 Step::Allocate { place, bytes } => {
-                    let block = bed.allocator.allocate(DEVICE, bytes, 0, Stream(0));
+                    let block = bed.allocator.allocate(DEVICE, bytes, 0, stream);
                     self.blocks[place] = block.expect("there is memory");
                 }
                 Step::Free { place } => {

@@ -10,8 +10,7 @@ use crate::core::{Core, Limits, UNIT, segment::Class};
 use crate::driver::{DeviceId, Driver, DriverError, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
-use crate::front::shard::{Freed, Rested};
-use crate::front::{AddressMap, Entry, Front};
+use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Rested};
 use crate::hook::HookSlot;
 use crate::stats::{StatArray, Stats};
 use crate::sync::{Condvar, Mutex};
@@ -122,6 +121,15 @@ impl Device {
         self.front.take(map, stream, len, bytes, Class::of(bytes).is_small())
     }
 
+    /// Why a request of this size, which the front did not serve, found only blocks there that other streams
+    /// may still use. Under the core's lock.
+    pub(super) fn hold_up(&self, bytes: u64, len: u64, align: u64, stream: Stream) -> Option<HoldUp> {
+        if bytes >= self.sizes.most || align > UNIT {
+            return None;
+        }
+        self.front.hold_up(stream, len, Class::of(bytes).is_small())
+    }
+
     /// Lets a freed block rest in the front; false when the core has to take it back.
     #[inline]
     pub(super) fn rest(&self, entry: &Entry, address: u64, small: bool) -> bool {
@@ -152,7 +160,7 @@ impl Device {
     ) -> Result<(BlockId, Option<u64>)> {
         if let Some((owner, entry)) = map.find(address) {
             let head = entry.head();
-            let taken = |rested: Rested| core.take_back(rested.block, Some(rested.epoch));
+            let taken = |rested: Rested| bring_back(core, rested);
             let _guard = if owner.is_small() {
                 self.front.guard(head.slot())
             } else {
@@ -163,7 +171,9 @@ impl Device {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
             entry.set_head(Head::NOTHING);
-            return Ok((entry.body().1, Some(head.requested())));
+            let id = entry.body().1;
+            self.take_uses(core, entry, id);
+            return Ok((id, Some(head.requested())));
         }
         match core.starts.get(&address).copied() {
             Some(id) if core.class_of(id).is_growing() => Err(Error::State {
@@ -195,13 +205,13 @@ impl Device {
 
     /// Brings all resting blocks back to the core. Under the core's lock.
     pub(super) fn drain(&self, core: &mut Core, map: &AddressMap) {
-        self.front.drain(map, |rested| core.take_back(rested.block, Some(rested.epoch)));
+        self.front.drain(map, |rested| bring_back(core, rested));
     }
 
     /// Brings the large blocks back that rest in the shard of a stream's place. Under the core's lock.
     #[inline]
     pub(super) fn drain_queue(&self, core: &mut Core, map: &AddressMap, place: u16) {
-        self.front.drain_queue(place, map, |rested| core.take_back(rested.block, Some(rested.epoch)));
+        self.front.drain_queue(place, map, |rested| bring_back(core, rested));
     }
 
     /// The core's number of the stream of a request that the front could not serve. Streams are made
@@ -210,15 +220,7 @@ impl Device {
     pub(super) fn enter(&self, core: &mut Core, map: &AddressMap, stream: Stream, bytes: u64) -> u32 {
         let (place, id) = match self.front.core_id(stream) {
             Some((place, id)) => (Some(place), id),
-            None => {
-                let id = core.stream_id(stream);
-                for place in core.vacated.drain(..) {
-                    self.front.vacate(place);
-                }
-                let epoch = core.streams[id as usize].open;
-                core.streams[id as usize].slot = self.front.admit(stream, id, epoch);
-                (core.streams[id as usize].slot, id)
-            }
+            None => self.admit(core, stream),
         };
         if let Some(place) = place
             && !Class::of(bytes).is_small()
@@ -243,34 +245,44 @@ impl Device {
 
     /// Forms the true sums, raises the peaks, and deals the room below them out.
     pub(super) fn settle_peaks(&self, core: &mut Core) {
-        let (mut balance, used) = self.front.gather();
-        let own = core.tally.flow.balance();
-        for quantity in 0..3 {
-            for column in 0..2 {
-                balance[quantity][column] += own[quantity][column];
-            }
-        }
-        let room = core.tally.raise(&balance);
+        let (mut flow, used) = self.front.gather();
+        flow.add(&core.tally.flow);
+        let room = core.tally.raise(&flow);
         // Both columns of all parties may rise at once; together they must stay below the sum's peak.
         let share = room.map(|[all, small, large]| [small, large].map(|own| own.min(all / 2) / (used + 1)));
         core.tally.room = share;
         self.front.deal(&share);
     }
 
+    /// Makes a stream known to the core and to the front.
+    fn admit(&self, core: &mut Core, stream: Stream) -> (Option<u16>, u32) {
+        let id = core.stream_id(stream);
+        for place in core.vacated.drain(..) {
+            self.front.vacate(place);
+        }
+        let epoch = core.streams[id as usize].open;
+        core.streams[id as usize].slot = self.front.admit(stream, id, epoch);
+        (core.streams[id as usize].slot, id)
+    }
+
+    /// Notes that work on `stream` uses the live block that begins at `address`.
     pub(super) fn record_stream(&self, map: &AddressMap, address: u64, stream: Stream) -> Result<()> {
         let mut core = self.core.lock();
-        let id = self.live(&core, map, address)?;
-        let user = core.stream_id(stream);
+        let core = &mut *core;
+        let id = self.live(core, map, address)?;
+        let (place, user) = self.admit(core, stream);
         if core.blocks[id].home == user {
             return Ok(());
         }
-        self.withhold(&mut core, map, id, address)?;
-        let streams = core.recorded.entry(id).or_default();
-        if !streams.contains(&user) {
-            streams.push(user);
-            core.blocks[id].uses += 1;
-            core.streams[user as usize].recorded += 1;
+        if let Some((_, entry)) = map.find(address)
+            && entry.head().slot() != NO_SLOT
+            && let Some(column) = place.and_then(|place| self.column(core, map, place, user))
+        {
+            entry.mark(column);
+            return Ok(());
         }
+        self.withhold(core, map, id, address)?;
+        core.record(id, user);
         Ok(())
     }
 
@@ -291,6 +303,70 @@ impl Device {
         }
         self.adopt(core, map, id, address);
         Ok(())
+    }
+
+    /// The column in which the front notes what is recorded on a stream; made if there is one left.
+    fn column(&self, core: &mut Core, map: &AddressMap, place: u16, user: u32) -> Option<usize> {
+        if let Some(column) = self.front.column(place) {
+            return Some(column);
+        }
+        let (open, completed) = (core.streams[user as usize].open, core.streams[user as usize].completed);
+        let mut column = self.front.attach(place, user, open, completed);
+        if column.is_none() && self.give_up_columns(core, map) {
+            column = self.front.attach(place, user, open, completed);
+        }
+        core.streams[user as usize].in_front |= column.is_some();
+        column
+    }
+
+    /// Takes the columns of destroyed streams away; the core remembers which live blocks were recorded on
+    /// them. False when there are none.
+    pub(super) fn give_up_columns(&self, core: &mut Core, map: &AddressMap) -> bool {
+        let gone = self.front.attached().filter(|&(_, id)| !core.streams[id as usize].alive);
+        let gone: Vec<(usize, u32)> = gone.collect();
+        if gone.is_empty() {
+            return false;
+        }
+        let live = core.blocks.iter().filter(|(_, block)| block.state == State::Live);
+        let live: Vec<(BlockId, u64)> = live.map(|(id, block)| (id, block.addr)).collect();
+        for (id, address) in live {
+            let Some((owner, entry)) = map.find(address).filter(|(_, entry)| entry.is_used()) else {
+                continue;
+            };
+            let Some(guard) = self.front.guard(entry.head().slot()) else { continue };
+            if self.front.rests(entry, address, owner.is_small()) {
+                // Nothing that waits here has to do with a stream that is gone.
+                continue;
+            }
+            self.take_uses(core, entry, id);
+            if core.blocks[id].uses > 0 {
+                entry.set_head(Head::new(entry.head().requested(), NO_SLOT, address));
+                drop(guard);
+                self.adopt(core, map, id, address);
+            }
+        }
+        for (column, id) in gone {
+            self.front.detach(column);
+            core.streams[id as usize].in_front = false;
+        }
+        true
+    }
+
+    /// Tells the front which epochs are over.
+    pub(super) fn tell_completed(&self, core: &Core) {
+        for (column, id) in self.front.attached() {
+            self.front.complete(column, core.streams[id as usize].completed);
+        }
+    }
+
+    /// Lets the core know on which streams the front noted the block as used.
+    fn take_uses(&self, core: &mut Core, entry: &Entry, id: BlockId) {
+        let mask: Mask = entry.take_uses();
+        for (column, user) in self.front.attached() {
+            if mask >> column & 1 != 0 && core.blocks[id].home != user {
+                core.record(id, user);
+            }
+        }
     }
 
     /// Copies what the front changed of a live block back into the core.
@@ -379,11 +455,13 @@ impl Device {
         let mut core = self.core.lock();
         core.logging = hooked;
         self.front.enable(front_allowed(config) && !hooked);
+        let mut epochs = Vec::new();
         for state in &core.streams {
             if let Some(place) = state.slot {
-                self.front.set_epoch(place, state.open);
+                epochs.push((place, state.open));
             }
         }
+        self.front.set_epochs(epochs.into_iter());
         self.drain(&mut core, map);
     }
 
@@ -423,6 +501,16 @@ impl Device {
     }
 }
 
+/// Gives a block that leaves the front to the core.
+fn bring_back(core: &mut Core, rested: Rested) {
+    let Rested { block, epoch, requested, users } = rested;
+    if users == [None; 2] {
+        core.take_back(block, Some(epoch));
+    } else {
+        core.take_waiting(block, epoch, requested, users.into_iter().flatten());
+    }
+}
+
 /// A size as PyTorch's statistics show it: -1 when there is none.
 pub(super) fn shown(bytes: Option<u64>) -> i64 {
     bytes.map_or(-1, |bytes| bytes as i64)
@@ -433,8 +521,8 @@ fn front_allowed(config: &Config) -> bool {
 }
 
 fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active: bool) -> StatArray {
-    let waiting = tally::columns(&tally.waiting)[quantity];
-    let waited = tally::columns(&tally.base_waiting)[quantity];
+    let waiting = tally::columns(&flow.waiting)[quantity];
+    let waited = tally::columns(&tally.base.waiting)[quantity];
     let (up, down) = (tally::columns(&flow.up)[quantity], tally::columns(&flow.down)[quantity]);
     let (base_up, base_down) =
         (tally::columns(&tally.base.up)[quantity], tally::columns(&tally.base.down)[quantity]);

@@ -10,11 +10,16 @@ use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
+use crate::front::HoldUp;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
 
 /// The largest alignment there is: that of the largest pages, bytes.
 const MOST_ALIGN: u64 = 1 << 30;
+
+/// Of the memory held, the share that blocks of one size may have that wait for streams in the front, before
+/// epochs are closed to get them back.
+const WAITING_SHARE: u64 = 64;
 
 pub(super) type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
 
@@ -41,13 +46,29 @@ impl Caller<'_> {
             let device = self.device.limits.device;
             class = class.within(super::pools::known(&core, super::PoolId { device, serial: pool })?);
         }
+        let hold_up = if pool == 0 { self.device.hold_up(bytes, len, align, stream) } else { None };
         // The usual case needs no ladder.
         let usual = if core.config.expandable_segments { class } else { class.classic() };
-        if let Some(block) = core.take(usual, len, align, id) {
+        if !hold_up.is_some_and(|hold_up| hold_up.crowded)
+            && let Some(block) = core.take(usual, len, align, id)
+        {
             core.hand_out(block, bytes, id);
             return Ok(self.finish(core, bytes, stream, block));
         }
-        let request = Request::new(bytes, len, align, class, id, stream);
+        let mut request = Request::new(bytes, len, align, class, id, stream);
+        if let Some(hold_up) = hold_up {
+            if !hold_up.crowded
+                && let Some(step) = core.grow_calmly(&mut request)
+            {
+                core = self.perform(core, step, &mut request);
+                return self.climb(core, request);
+            }
+            core = self.end_wait(core, hold_up);
+            if let Some(address) = self.device.take_resting(self.map, bytes, stream) {
+                self.tell(core);
+                return Ok(Some(address));
+            }
+        }
         if class.pool() == DEFAULT {
             return self.climb(core, request);
         }
@@ -56,6 +77,29 @@ impl Caller<'_> {
         let answer = self.climb(core, request);
         self.device.core.lock().let_go(class.pool());
         answer
+    }
+
+    /// Finds out, if that is worth its while, whether the streams have passed that keep a block in the front.
+    #[cold]
+    #[inline(never)]
+    fn end_wait<'a>(&'a self, mut core: Guard<'a>, hold_up: HoldUp) -> Guard<'a> {
+        if !core.may_ask() {
+            return core;
+        }
+        let tokens = core.tokens;
+        let mut chore = Request::chore();
+        let users = hold_up.users.into_iter().flatten();
+        if let Some(step) = core.query_for(users.clone()) {
+            core = self.perform(core, step, &mut chore);
+        }
+        if let Some(step) = core.close_for(users.clone()) {
+            core = self.perform(core, step, &mut chore);
+            if let Some(step) = core.query_for(users.clone()) {
+                core = self.perform(core, step, &mut chore);
+            }
+        }
+        core.note_answer(users, tokens);
+        core
     }
 
     #[cold]
@@ -321,15 +365,18 @@ impl Caller<'_> {
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.
     fn follow_epochs(&self, core: &Core, step: Step) -> Step {
-        let follow = |id: u32| {
+        let epoch = |id: u32| {
             let state = &core.streams[id as usize];
-            if let Some(place) = state.slot {
-                self.device.front.set_epoch(place, state.open);
-            }
+            Some((state.slot?, state.open))
         };
+        let front = &self.device.front;
         match &step {
-            Step::Record(streams) | Step::Join(_, _, streams) => streams.iter().for_each(|s| follow(s.0)),
-            Step::WaitDevice(streams) => streams.iter().for_each(|s| follow(s.0)),
+            Step::Record(streams) | Step::Join(_, _, streams) => {
+                front.set_epochs(streams.iter().filter_map(|stream| epoch(stream.0)));
+            }
+            Step::WaitDevice(streams) => {
+                front.set_epochs(streams.iter().filter_map(|stream| epoch(stream.0)));
+            }
             _ => {}
         }
         step
@@ -360,6 +407,8 @@ impl Caller<'_> {
         let device = self.device.limits.device;
         let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
         core.commit(request, outcome, &mut cover);
+        self.device.tell_completed(core);
+        self.device.front.set_most_waiting(core.held() / WAITING_SHARE);
         for (base, len) in core.dropped.drain(..) {
             self.map.uncover(base, len);
         }

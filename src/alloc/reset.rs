@@ -63,6 +63,10 @@ impl Device {
         for place in core.forget_device() {
             self.front.dismiss(place);
         }
+        self.give_up_columns(&mut core, map);
+        // The default stream stays, with another epoch.
+        self.front.set_epochs(std::iter::once((0, core.streams[0].open)));
+        self.tell_completed(&core);
         for (base, len) in core.dropped.drain(..) {
             map.uncover(base, len);
         }

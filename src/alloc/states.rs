@@ -86,6 +86,11 @@ impl Device {
         let id = self.live(&core, map, address)?;
         // A stream that nobody knows is recorded nowhere.
         if let Some(user) = core.stream_ids.get(&stream).copied() {
+            if let Some((_, entry)) = map.find(address)
+                && let Some((column, _)) = self.front.attached().find(|&(_, id)| id == user)
+            {
+                entry.erase(column);
+            }
             core.erase(id, user);
         }
         Ok(())

@@ -11,6 +11,7 @@ use super::Core;
 use super::block::{BlockId, List, NONE, State};
 use super::pool::{DEFAULT, PoolIndex};
 use super::segment::{Class, Segment};
+use super::snapshot::Resting;
 use super::tally::{BYTES, COUNT, Flow, REQUESTED, columns};
 
 /// Sums over the blocks of a device, by column (small, large).
@@ -30,9 +31,9 @@ struct Sums {
 
 impl Core {
     /// Adds a line to `faults` for each invariant that does not hold. `resting` are the blocks of the
-    /// front cache (address, bytes), `flow` the counts of all parties together.
-    pub(crate) fn check(&self, resting: &[(u64, u64)], flow: &Flow, faults: &mut Vec<String>) {
-        let resting: BTreeMap<u64, u64> = resting.iter().copied().collect();
+    /// front cache, `flow` the counts of all parties together.
+    pub(crate) fn check(&self, resting: &[Resting], flow: &Flow, faults: &mut Vec<String>) {
+        let resting: BTreeMap<u64, Resting> = resting.iter().map(|&rests| (rests.address, rests)).collect();
         let mut sums = Sums { out: vec![0; self.streams.len()], ..Sums::default() };
         let mut seen = 0;
         for (number, segment) in &self.segments {
@@ -50,7 +51,7 @@ impl Core {
         &self,
         number: u32,
         segment: &Segment,
-        resting: &BTreeMap<u64, u64>,
+        resting: &BTreeMap<u64, Resting>,
         sums: &mut Sums,
         faults: &mut Vec<String>,
     ) -> usize {
@@ -76,11 +77,12 @@ impl Core {
             match block.state {
                 State::Live | State::Waiting => {
                     let rests = resting.get(&block.addr);
-                    if rests.is_some_and(|&len| len != block.len || block.state == State::Waiting) {
+                    if rests.is_some_and(|rests| rests.len != block.len || block.state == State::Waiting) {
                         faults.push(format!("I9: resting block at {:#x} has another size", block.addr));
                     }
-                    let sum = if block.state == State::Live { &mut sums.live } else { &mut sums.waiting };
-                    if rests.is_none() {
+                    let waits = rests.is_some_and(|rests| rests.waits) || block.state == State::Waiting;
+                    let sum = if waits { &mut sums.waiting } else { &mut sums.live };
+                    if rests.is_none_or(|rests| rests.waits) {
                         sum[COUNT][column] += 1;
                         sum[BYTES][column] += block.len as i64;
                     }
@@ -230,16 +232,17 @@ impl Core {
                 faults
                     .push(format!("I1: allocated {:?}, blocks say {:?} ({resting} rest)", found.0, found.1));
             }
-            if self.tally.waiting[quantity] != sums.waiting[quantity] {
-                faults.push(format!("I1: waiting is counted wrong: {:?}", self.tally.waiting[quantity]));
+            if flow.waiting[quantity] != sums.waiting[quantity] {
+                let found = (flow.waiting[quantity], sums.waiting[quantity]);
+                faults.push(format!("I1: waiting {:?}, blocks say {:?}", found.0, found.1));
             }
         }
         let reserved = self.tally.reserved.stats;
         if [reserved[1].current, reserved[2].current] != sums.mapped {
             faults.push(format!("I1: reserved {reserved:?}, segments say {:?}", sums.mapped));
         }
-        let active = columns(&balance)[BYTES][0] + columns(&self.tally.waiting)[BYTES][0];
-        let requested = columns(&balance)[REQUESTED][0] + columns(&self.tally.waiting)[REQUESTED][0];
+        let active = columns(&balance)[BYTES][0] + columns(&flow.waiting)[BYTES][0];
+        let requested = columns(&balance)[REQUESTED][0] + columns(&flow.waiting)[REQUESTED][0];
         let present = active - self.sleeping_bytes();
         if !(0 <= requested && requested <= active && present <= reserved[0].current) {
             faults.push(format!(

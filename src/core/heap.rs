@@ -147,6 +147,34 @@ impl Core {
         self.make_free(id);
     }
 
+    /// Notes that work on another stream uses a live block.
+    pub(crate) fn record(&mut self, id: BlockId, user: StreamId) {
+        let streams = self.recorded.entry(id).or_default();
+        if !streams.contains(&user) {
+            streams.push(user);
+            self.blocks[id].uses += 1;
+            self.streams[user as usize].recorded += 1;
+        }
+    }
+
+    /// Takes back a block that has waited in the front since its home's `epoch`, for streams that must still
+    /// pass an epoch of their own.
+    pub(crate) fn take_waiting(
+        &mut self,
+        id: BlockId,
+        epoch: u32,
+        requested: u64,
+        users: impl Iterator<Item = (StreamId, u32)>,
+    ) {
+        let (home, len, small) = (self.blocks[id].home, self.blocks[id].len, self.class_of(id).is_small());
+        self.weigh(home, len);
+        self.earn();
+        self.blocks[id].epoch = epoch;
+        self.blocks[id].requested = requested;
+        self.tally.take_over(small, len, requested);
+        self.wait_for(id, users);
+    }
+
     /// Cuts a live block after `len` bytes; the rest is freed in the open epoch of its home.
     pub(crate) fn cut_tail(&mut self, id: BlockId, len: u64) {
         let tail = self.blocks.split(id, len);
@@ -477,16 +505,33 @@ impl Core {
     /// Lets a freed block wait for the streams it was recorded on.
     fn start_wait(&mut self, id: BlockId) {
         let users = self.recorded.remove(&id).unwrap_or_default();
+        let due: SmallVec<[(StreamId, u32); 4]> = users
+            .into_iter()
+            .map(|user| {
+                let state = &mut self.streams[user as usize];
+                state.recorded -= 1;
+                (user, state.open)
+            })
+            .collect();
+        self.wait_for(id, due.into_iter());
+    }
+
+    /// Lets a freed block wait until each of these streams has passed an epoch.
+    fn wait_for(&mut self, id: BlockId, users: impl Iterator<Item = (StreamId, u32)>) {
         self.blocks[id].state = State::Waiting;
         let mut waits = SmallVec::new();
-        for user in users {
-            // Memory that waits serves nobody: closing this epoch matters more than others.
-            self.weigh(user, self.blocks[id].len.saturating_mul(4));
-            let state = &mut self.streams[user as usize];
-            state.recorded -= 1;
-            state.waiting.push_back((state.open, id));
-            waits.push((user, state.open));
+        for (user, due) in users {
+            if due == self.streams[user as usize].open {
+                // Memory that waits serves nobody: closing this epoch matters more than others.
+                self.weigh(user, self.blocks[id].len.saturating_mul(4));
+            }
+            let waiting = &mut self.streams[user as usize].waiting;
+            // What the front had may be older than what came here at once.
+            let later = waiting.iter().rev().take_while(|&&(epoch, _)| epoch > due).count();
+            waiting.insert(waiting.len() - later, (due, id));
+            waits.push((user, due));
         }
+        self.blocks[id].uses = waits.len() as u32;
         self.waits.insert(id, waits);
         self.interest = self.interest.max(4);
     }

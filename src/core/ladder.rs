@@ -52,7 +52,7 @@ impl LadderSteps {
 type Ids = SmallVec<[StreamId; 32]>;
 
 /// What [`Core::chunks_for`] found.
-enum Chunks {
+pub(super) enum Chunks {
     /// The remap is complete.
     Found,
     /// Epochs should be closed before growing beyond the headroom.
@@ -367,7 +367,7 @@ impl Core {
     }
 
     /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
-    fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
+    pub(super) fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
         let granule = self.limits.granule;
         let need = remap.missing.len() as u64;
         let cached = need.min(self.cached.len() as u64);

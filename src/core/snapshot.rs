@@ -74,10 +74,23 @@ pub struct Snapshot {
     pub cached_handles: u64,
 }
 
+/// A block of the front cache, which the core counts as live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resting {
+    /// First address.
+    pub(crate) address: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Bytes it was last asked for with.
+    pub(crate) requested: u64,
+    /// Whether other streams may still use it.
+    pub(crate) waits: bool,
+}
+
 impl Core {
     /// The heap as plain structs; `resting` are the blocks of the front cache.
-    pub(crate) fn snapshot(&self, resting: &[(u64, u64)]) -> Snapshot {
-        let resting: BTreeMap<u64, u64> = resting.iter().copied().collect();
+    pub(crate) fn snapshot(&self, resting: &[Resting]) -> Snapshot {
+        let resting: BTreeMap<u64, Resting> = resting.iter().map(|&rests| (rests.address, rests)).collect();
         let mut segments = Vec::new();
         for (_, segment) in &self.segments {
             let mut run: Option<SegmentSnapshot> = None;
@@ -101,7 +114,7 @@ impl Core {
                         is_asleep: self.is_asleep(segment.class.pool()),
                         blocks: Vec::new(),
                     });
-                    run.push(self.block_snapshot(block, resting.contains_key(&block.addr)));
+                    run.push(self.block_snapshot(block, resting.get(&block.addr)));
                 }
                 id = block.next;
             }
@@ -111,21 +124,23 @@ impl Core {
         Snapshot { segments, cached_handles: self.cached.len() as u64 * self.limits.granule }
     }
 
-    fn block_snapshot(&self, block: &Block, in_front: bool) -> BlockSnapshot {
-        let state = match block.state {
-            State::Live if !in_front => BlockState::ActiveAllocated,
-            State::Waiting => BlockState::ActivePendingFree,
-            State::Busy => BlockState::InTransit,
-            State::Live | State::Free | State::Hole => BlockState::Inactive,
+    fn block_snapshot(&self, block: &Block, rests: Option<&Resting>) -> BlockSnapshot {
+        let state = match (block.state, rests) {
+            (State::Live, None) => BlockState::ActiveAllocated,
+            (State::Live, Some(rests)) if rests.waits => BlockState::ActivePendingFree,
+            (State::Waiting, _) => BlockState::ActivePendingFree,
+            (State::Busy, _) => BlockState::InTransit,
+            (State::Live | State::Free | State::Hole, _) => BlockState::Inactive,
         };
+        let requested = rests.map_or(block.requested, |rests| rests.requested);
         let active = matches!(state, BlockState::ActiveAllocated | BlockState::ActivePendingFree);
         BlockSnapshot {
             address: block.addr,
             size: block.len,
-            requested_size: if active { block.requested } else { 0 },
+            requested_size: if active { requested } else { 0 },
             state,
             stream: self.streams[block.home as usize].handle,
-            in_front,
+            in_front: rests.is_some(),
         }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct StreamState {
     pub(crate) out: u32,
     /// Live blocks of other homes that are recorded on this stream.
     pub(crate) recorded: u32,
+    /// Whether the front may know more such blocks.
+    pub(crate) in_front: bool,
     /// Bytes of the free blocks of this home.
     pub(crate) free_bytes: u64,
     /// When its epochs were closed, by the device's count of frees.
@@ -131,6 +133,7 @@ impl StreamState {
             waiting: VecDeque::new(),
             out: 0,
             recorded: 0,
+            in_front: false,
             free_bytes: 0,
             ages: Record::default(),
             behind: SmallVec::new(),
@@ -185,6 +188,7 @@ impl StreamState {
     pub(crate) fn is_unused(&self) -> bool {
         self.out == 0
             && self.recorded == 0
+            && !self.in_front
             && self.closing.is_empty()
             && self.waiting.is_empty()
             && self.free_blocks() == 0

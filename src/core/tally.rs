@@ -25,13 +25,15 @@ pub(crate) fn columns(split: &Split) -> Columns {
     split.map(|[small, large]| [small + large, small, large])
 }
 
-/// Sums over time of what went up and what went down.
+/// Sums over time of what went up and what went down, and what waits now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
     /// Handed out.
     pub(crate) up: Split,
     /// Given back.
     pub(crate) down: Split,
+    /// Given back, and still in use on other streams; `REQUESTED` too.
+    pub(crate) waiting: Split,
 }
 
 impl Flow {
@@ -52,6 +54,7 @@ impl Flow {
             for column in 0..2 {
                 self.up[quantity][column] += other.up[quantity][column];
                 self.down[quantity][column] += other.down[quantity][column];
+                self.waiting[quantity][column] += other.waiting[quantity][column];
             }
         }
     }
@@ -112,16 +115,12 @@ pub(crate) struct Tally {
     pub(crate) flow: Flow,
     /// What the core may still hand out before the peaks must be looked at.
     pub(crate) room: Split,
-    /// Blocks freed and waiting for streams; `REQUESTED` too.
-    pub(crate) waiting: Split,
     /// Peaks of what is handed out, by quantity; `REQUESTED` follows the active blocks.
     pub(crate) peak_allocated: Columns,
     /// Peaks of what is handed out or waiting; `REQUESTED` unused.
     pub(crate) peak_active: Columns,
-    /// What had been handed out at the last reset of the sums, of all parties.
+    /// The sums of all parties at the last reset, and what was waiting then.
     pub(crate) base: Flow,
-    /// What was waiting then.
-    pub(crate) base_waiting: Split,
     /// Segments.
     pub(crate) segment: Gauge,
     /// Bytes with physical memory.
@@ -200,7 +199,7 @@ impl Tally {
         let column = usize::from(!small);
         for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
             self.flow.down[quantity][column] += amount;
-            self.waiting[quantity][column] += amount;
+            self.flow.waiting[quantity][column] += amount;
         }
     }
 
@@ -208,7 +207,7 @@ impl Tally {
     pub(crate) fn wait_only(&mut self, small: bool, bytes: u64) {
         let column = usize::from(!small);
         for (quantity, amount) in [(COUNT, 1), (BYTES, bytes as i64)] {
-            self.waiting[quantity][column] += amount;
+            self.flow.waiting[quantity][column] += amount;
             self.room[quantity][column] -= amount;
         }
     }
@@ -221,7 +220,6 @@ impl Tally {
     /// Sums over time start again: `flow` is what all parties have counted so far.
     pub(crate) fn restart_sums(&mut self, flow: Flow) {
         self.base = flow;
-        self.base_waiting = self.waiting;
         self.retries = 0;
         self.ooms = 0;
         self.sync_all = 0;
@@ -246,19 +244,27 @@ impl Tally {
         ]
     }
 
+    /// Counts a block that waits and that another party counted until now.
+    pub(crate) fn take_over(&mut self, small: bool, bytes: u64, requested: u64) {
+        let column = usize::from(!small);
+        for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
+            self.flow.waiting[quantity][column] += amount;
+        }
+    }
+
     /// Counts a block that need not wait any more.
     pub(crate) fn wait_over(&mut self, small: bool, bytes: u64, requested: u64) {
         let column = usize::from(!small);
         for (quantity, amount) in [1, bytes as i64, requested as i64].into_iter().enumerate() {
-            self.waiting[quantity][column] -= amount;
+            self.flow.waiting[quantity][column] -= amount;
         }
     }
 
     /// Raises the peaks to the balance of all parties together, and returns the room below them:
     /// by how much all balances together may rise.
-    pub(crate) fn raise(&mut self, balance: &Split) -> Columns {
-        let now = columns(balance);
-        let waiting = columns(&self.waiting);
+    pub(crate) fn raise(&mut self, flow: &Flow) -> Columns {
+        let now = columns(&flow.balance());
+        let waiting = columns(&flow.waiting);
         let mut room = Columns::default();
         for quantity in 0..3 {
             for column in 0..3 {

@@ -13,9 +13,12 @@
 //! Units are never freed, because readers hold no lock; a unit serves whatever is reserved at its
 //! addresses next.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicU16, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::OnceLock;
 
+use super::uses::{Mask, Uses};
 use crate::core::block::BlockId;
 use crate::driver::DeviceId;
 use crate::sync::Mutex;
@@ -40,12 +43,17 @@ pub(crate) const MOST_REQUESTED: u64 = 1 << 36;
 
 /// One block start.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 pub(crate) struct Entry {
     /// Length in units of 512 B (upper half), block id (lower half).
     body: AtomicU64,
     /// Requested bytes (36 bits), slot of its stream (14), start within its stretch (12), one empty bit, and
     /// whether a block begins here at all (1).
     head: AtomicU64,
+    /// On which other streams the block was recorded.
+    pub(super) uses: Uses,
+    /// Where in its shard the block rests or last rested.
+    rests_at: AtomicU16,
 }
 
 /// The fields of an entry's head.
@@ -113,6 +121,38 @@ impl Entry {
     #[inline]
     pub(crate) fn set_head(&self, head: Head) {
         self.head.store(head.0, Relaxed);
+    }
+
+    /// Where in its shard the block rests, if it does.
+    #[inline]
+    pub(super) fn rests_at(&self) -> usize {
+        usize::from(self.rests_at.load(Relaxed))
+    }
+
+    /// Notes where the block rests from now on.
+    #[inline]
+    pub(super) fn set_rests_at(&self, at: usize) {
+        self.rests_at.store(at as u16, Relaxed);
+    }
+
+    /// Notes a use of the live block in a column.
+    pub(crate) fn mark(&self, column: usize) {
+        self.uses.mark(column);
+    }
+
+    /// Forgets the use of the live block in a column.
+    pub(crate) fn erase(&self, column: usize) {
+        self.uses.erase(column);
+    }
+
+    /// Whether the block may have been used on other streams.
+    pub(crate) fn is_used(&self) -> bool {
+        self.uses.is_touched()
+    }
+
+    /// The columns in which the block was used, which are the caller's to remember from now on.
+    pub(crate) fn take_uses(&self) -> Mask {
+        self.uses.take()
     }
 
     /// Changes length and block.
@@ -252,6 +292,7 @@ impl AddressMap {
         let entry = unit.vacant(owner, address);
         debug_assert!(entry.head().is_nothing(), "two blocks begin at {address:#x}");
         entry.set_body(len, block);
+        entry.uses.reset();
         entry.set_head(head);
     }
 

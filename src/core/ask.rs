@@ -1,0 +1,84 @@
+//! What is done about a block of the right size that waits in the front for other streams: make another
+//! one, or find out whether they have passed.
+
+use smallvec::SmallVec;
+
+use super::Core;
+use super::ladder::Chunks;
+use super::plan::{Closing, Remap, Request, Step};
+use super::stream::StreamId;
+
+impl Core {
+    /// Whether it is worth asking the device now for what keeps blocks in the front: it was prompt lately, or
+    /// has not been asked for long.
+    pub(crate) fn may_ask(&mut self) -> bool {
+        let may = self.slow == 0 && self.ask_after == 0 && self.tokens > 0 && self.capturing == 0;
+        self.ask_after = self.ask_after.saturating_sub(1);
+        may
+    }
+
+    /// Learns whether asking has helped: the streams have passed what they were asked for. `before` is how
+    /// many events might be recorded then.
+    pub(crate) fn note_answer(&mut self, mut users: impl Iterator<Item = (StreamId, u32)>, before: i32) {
+        if users.all(|(id, due)| self.streams[id as usize].passed(due)) {
+            // Behind a device that is prompt, events cost nothing of what is earned.
+            self.tokens = self.tokens.max(before);
+            self.ask_patience = 0;
+        } else {
+            self.ask_patience = (self.ask_patience * 2).clamp(16, 1024);
+        }
+        self.ask_after = self.ask_patience;
+    }
+
+    /// Asks for the epochs of these streams, as far as events are under way and they are not over.
+    pub(crate) fn query_for(&self, users: impl Iterator<Item = (StreamId, u32)>) -> Option<Step> {
+        let states = users.map(|(id, due)| (id, &self.streams[id as usize], due));
+        let pending = states.filter(|(_, state, due)| !state.passed(*due));
+        let closing: Closing = pending
+            .flat_map(|(id, state, due)| {
+                // The first event that ends the epoch tells as much as all before it.
+                let first = state.closing.iter().find(|&&(_, epoch)| epoch >= due);
+                first.map(|&(event, epoch)| (id, event, epoch))
+            })
+            .collect();
+        (!closing.is_empty()).then_some(Step::Query(closing))
+    }
+
+    /// Closes the epochs of these streams that are still open, where that can be done.
+    pub(crate) fn close_for(&mut self, users: impl Iterator<Item = (StreamId, u32)>) -> Option<Step> {
+        let ids: SmallVec<[StreamId; 2]> = users
+            .filter(|&(id, due)| {
+                let state = &self.streams[id as usize];
+                due == state.open && state.alive && !state.broken
+            })
+            .map(|(id, _)| id)
+            .collect();
+        self.tokens -= ids.len() as i32;
+        (!ids.is_empty()).then(|| self.close(&ids))
+    }
+
+    /// The step to serve a request with chunks that are cached or within the headroom, or, for a small one,
+    /// idle; without waiting for anybody, if that can be done.
+    pub(crate) fn grow_calmly(&mut self, request: &mut Request) -> Option<Step> {
+        let granule = self.limits.granule;
+        if self.capturing > 0 || !self.uses_reservations(request) {
+            return None;
+        }
+        let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
+        let goal = goal.min(self.limit.unwrap_or(u64::MAX));
+        let room = goal.saturating_sub(self.held()) / granule + self.cached.len() as u64;
+        let small = request.class.is_small();
+        if !small && room < request.len / granule {
+            return None;
+        }
+        let place = self.place(request)?;
+        let mut remap: Remap = self.occupy(place, request);
+        let need = remap.missing.len() as u64;
+        let idle = if small && need > room { self.count_movable(need - room) } else { 0 };
+        if need <= room + idle && matches!(self.chunks_for(request, &mut remap), Chunks::Found) {
+            return Some(Step::Remap(Box::new(remap)));
+        }
+        self.abandon(remap);
+        None
+    }
+}

@@ -1,0 +1,417 @@
+//! The front cache of one device: its shards, and the streams they know.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::key::{is_small, key_of};
+use super::map::{AddressMap, Entry, NO_SLOT};
+use super::ring::Ring;
+use super::shard::{RING, Rested, SMALL, Shard};
+use super::streams::Streams;
+use crate::core::snapshot::Resting;
+use crate::core::stream::StreamId;
+use crate::core::tally::{Flow, Split};
+use crate::driver::Stream;
+use crate::sync::FlagGuard;
+
+/// Shards of a device.
+const SHARDS: usize = 32;
+
+/// What became of a free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// The block rests in a slot.
+    Done,
+    /// The core has to take it back.
+    ByCore,
+}
+
+/// Why a block of the right size cannot be taken: other streams may still use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldUp {
+    /// These, and the epoch each has to pass.
+    pub(crate) users: [Option<(StreamId, u32)>; 2],
+    /// Whether no more blocks are to be let wait.
+    pub(crate) crowded: bool,
+}
+
+/// The front cache of one device.
+#[derive(Debug)]
+pub(crate) struct Front {
+    shards: Box<[Shard; SHARDS]>,
+    /// Streams that have a place in each shard.
+    inhabitants: [AtomicU32; SHARDS],
+    streams: Streams,
+    /// Bytes of the blocks of one key that may wait, if there are several.
+    most_waiting: AtomicU64,
+}
+
+impl Front {
+    /// An empty front that knows the default stream, as number 0 with epoch 1, in place 0.
+    pub(crate) fn new(enabled: bool) -> Self {
+        let front = Self {
+            shards: super::map::boxed(|_| Shard::default()),
+            inhabitants: core::array::from_fn(|_| AtomicU32::new(0)),
+            streams: Streams::new(enabled),
+            most_waiting: AtomicU64::new(0),
+        };
+        front.inhabitants[0].store(1, Relaxed);
+        front
+    }
+
+    /// Switches the cache. The epochs of all streams must be set anew, and what rests drained, afterwards.
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.streams.enable(enabled);
+    }
+
+    /// The address of a resting block of exactly `len` bytes that `stream` freed.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        map: &AddressMap,
+        stream: Stream,
+        len: u64,
+        requested: u64,
+        small: bool,
+    ) -> Option<u64> {
+        let place = self.streams.place_of(stream)?;
+        let shard = self.shard(place);
+        let key = key_of(len, place, small);
+        // A look without the flag spares it when there is nothing; what is seen is looked at again.
+        let Some(at) = shard.find(key, small) else {
+            let ring = shard.ring(small)?;
+            let lane = ring.lane(key)?;
+            return self.take_waiting(map, shard, (ring, lane), key, len, requested);
+        };
+        let _guard = shard.flag.try_lock()?;
+        let at = if shard.slots[at].key.load(Relaxed) == key { at } else { shard.find(key, small)? };
+        if !shard.counts(small).charge(len, requested) {
+            return None;
+        }
+        let slot = &shard.slots[at];
+        let address = slot.address.load(Relaxed);
+        if slot.requested.load(Relaxed) != requested {
+            note_request(map, address, requested);
+        }
+        shard.remove(at, map);
+        Some(address)
+    }
+
+    /// The same among the blocks that other streams used, where those have passed.
+    #[inline(always)]
+    fn take_waiting(
+        &self,
+        map: &AddressMap,
+        shard: &Shard,
+        (ring, lane): (&Ring, usize),
+        key: u64,
+        len: u64,
+        requested: u64,
+    ) -> Option<u64> {
+        let _guard = shard.flag.try_lock()?;
+        if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams) {
+            return None;
+        }
+        let slot = ring.first(lane);
+        let last = slot.requested.load(Relaxed);
+        let counts = shard.counts(is_small(key));
+        let charged =
+            if slot.waits() { counts.resume(len, last, requested) } else { counts.charge(len, requested) };
+        if !charged {
+            return None;
+        }
+        let address = slot.address.load(Relaxed);
+        if last != requested {
+            note_request(map, address, requested);
+        }
+        ring.pop(lane, slot);
+        Some(address)
+    }
+
+    /// Lets a freed block rest, if there is room for it.
+    #[inline]
+    pub(crate) fn put(&self, entry: &Entry, address: u64, small: bool) -> Freed {
+        let head = entry.head();
+        let place = head.slot();
+        if place == NO_SLOT {
+            return Freed::ByCore;
+        }
+        let shard = self.shard(place);
+        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
+        let epoch = self.streams.epoch(place);
+        if entry.head() != head || epoch == 0 || shard.holds(entry, address, small) {
+            return Freed::ByCore;
+        }
+        let (len, _) = entry.body();
+        let key = key_of(len, place, small);
+        if entry.uses.is_touched() {
+            return self.put_used(shard, entry, address, key, epoch);
+        }
+        let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
+        shard.used.store(true, Relaxed);
+        let slot = &shard.slots[at];
+        slot.key.store(key, Relaxed);
+        slot.address.store(address, Relaxed);
+        slot.epoch.store(epoch, Relaxed);
+        slot.requested.store(head.requested(), Relaxed);
+        entry.set_rests_at(at);
+        if small {
+            shard.held.store(true, Relaxed);
+        } else {
+            shard.queued.store((at - SMALL) as u32 + 1, Relaxed);
+        }
+        shard.counts(small).refund(len, head.requested());
+        Freed::Done
+    }
+
+    /// The same for a block that was used on other streams. Under the flag.
+    #[inline(always)]
+    fn put_used(&self, shard: &Shard, entry: &Entry, address: u64, key: u64, epoch: u32) -> Freed {
+        let ring = shard.rings[usize::from(is_small(key))].get_or_init(Box::default);
+        let mask = entry.uses.mask();
+        let Some(uses) = self.streams.uses(mask) else { return Freed::ByCore };
+        let requested = entry.head().requested();
+        let Some(at) = ring.push((address, key), requested, epoch, uses, &self.most_waiting) else {
+            return Freed::ByCore;
+        };
+        shard.used.store(true, Relaxed);
+        entry.uses.clear(mask);
+        entry.set_rests_at(RING + at);
+        Freed::Done
+    }
+
+    /// Notes that a live block is used on another stream. False where the core has to be asked: about a
+    /// block that it alone frees, about a stream without a column, or because the block is not live.
+    #[inline]
+    pub(crate) fn record(&self, entry: &Entry, address: u64, small: bool, stream: Stream) -> bool {
+        let place = entry.head().slot();
+        let Some(user) = self.streams.place_of(stream) else { return false };
+        if place == NO_SLOT || self.shard(place).holds(entry, address, small) {
+            return false;
+        }
+        if user == place {
+            return true;
+        }
+        let Some(column) = self.streams.column(user) else { return false };
+        entry.uses.mark(column);
+        true
+    }
+
+    /// Whether the block of this entry is in the front. For a block that somebody else may free or ask for
+    /// at this moment, only under the flag of its shard.
+    #[inline]
+    pub(crate) fn rests(&self, entry: &Entry, address: u64, small: bool) -> bool {
+        let place = entry.head().slot();
+        place != NO_SLOT && self.shard(place).holds(entry, address, small)
+    }
+
+    /// Why no block of exactly `len` bytes can be taken for the stream although there is one. Under the
+    /// device's lock.
+    pub(crate) fn hold_up(&self, stream: Stream, len: u64, small: bool) -> Option<HoldUp> {
+        let place = self.streams.place_of(stream)?;
+        let shard = self.shard(place);
+        let ring = shard.ring(small)?;
+        let _guard = shard.flag.lock();
+        let lane = ring.lane(key_of(len, place, small))?;
+        if ring.is_ready(lane, &self.streams) {
+            return None;
+        }
+        let open = |one| self.streams.resolve(one).filter(|_| !self.streams.is_over(one));
+        let users = ring.first(lane).uses().map(open);
+        Some(HoldUp { users, crowded: ring.is_full(lane) })
+    }
+
+    /// The number the core knows a stream by, if the front knows the stream.
+    #[inline]
+    pub(crate) fn core_id(&self, stream: Stream) -> Option<(u16, StreamId)> {
+        let place = self.streams.place_of(stream)?;
+        Some((place, self.streams.id(place)))
+    }
+
+    /// Takes the flag that guards the entries of blocks of this stream's place.
+    pub(crate) fn guard(&self, place: u16) -> Option<FlagGuard<'_>> {
+        (place != NO_SLOT).then(|| self.shard(place).flag.lock())
+    }
+
+    /// The same, after the queue of that shard was taken out. Called under the device's lock.
+    #[inline]
+    pub(crate) fn guard_drained(
+        &self,
+        place: u16,
+        map: &AddressMap,
+        mut each: impl FnMut(Rested),
+    ) -> Option<FlagGuard<'_>> {
+        let guard = self.guard(place)?;
+        self.shard(place).drain_queue(map, &self.streams, &mut each);
+        Some(guard)
+    }
+
+    /// Takes all resting blocks out; `each` gets them one by one. Called under the device's lock.
+    pub(crate) fn drain(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        for shard in self.shards.iter().filter(|shard| shard.has_any()) {
+            let _guard = shard.flag.lock();
+            shard.drain(map, &self.streams, &mut each);
+        }
+    }
+
+    /// Takes the queue of one shard out. Called under the device's lock.
+    #[inline]
+    pub(crate) fn drain_queue(&self, place: u16, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        let shard = self.shard(place);
+        if shard.has_queue(&self.streams) {
+            let _guard = shard.flag.lock();
+            shard.drain_queue(map, &self.streams, &mut each);
+        }
+    }
+
+    /// The place of a stream, made if there is room. Called under the device's lock.
+    pub(crate) fn admit(&self, stream: Stream, id: StreamId, epoch: u32) -> Option<u16> {
+        if let Some(place) = self.streams.place_of(stream) {
+            return Some(place);
+        }
+        let count = |place: u16| self.inhabitants[place as usize % SHARDS].load(Relaxed);
+        let place = self.streams.vacancy(stream, count)?;
+        self.inhabitants[place as usize % SHARDS].store(count(place) + 1, Relaxed);
+        let _guard = self.shard(place).flag.lock();
+        self.streams.settle(place, stream, id, epoch);
+        Some(place)
+    }
+
+    /// Makes the stream unknown: nothing rests under its name from now on, and the core takes back what
+    /// was recorded on it. What rests is to be drained.
+    pub(crate) fn dismiss(&self, place: u16) {
+        if let Some(column) = self.streams.column(place) {
+            self.streams.set_column(column, 0);
+            self.pass_through();
+        }
+        let _guard = self.shard(place).flag.lock();
+        self.streams.dismiss(place);
+    }
+
+    /// Lets another stream have the place of a dismissed one, to which no block refers any more.
+    pub(crate) fn vacate(&self, place: u16) {
+        let count = &self.inhabitants[place as usize % SHARDS];
+        count.store(count.load(Relaxed) - 1, Relaxed);
+        self.streams.vacate(place);
+    }
+
+    /// Tells frees which epochs they belong to from now on, of streams by place, before any event is recorded
+    /// that closes the epochs before.
+    pub(crate) fn set_epochs(&self, epochs: impl Iterator<Item = (u16, u32)>) {
+        let mut recorded_on = false;
+        for (place, epoch) in epochs {
+            let guard = self.shard(place).flag.lock();
+            self.streams.set_epoch(place, epoch);
+            drop(guard);
+            // A stream that is gone has no column any more.
+            if let Some(column) = self.streams.column(place) {
+                self.streams.set_column(column, epoch);
+                recorded_on = true;
+            }
+        }
+        if recorded_on {
+            self.pass_through();
+        }
+    }
+
+    /// Waits until every free that may have seen what was true before is over.
+    fn pass_through(&self) {
+        for (shard, count) in self.shards.iter().zip(&self.inhabitants) {
+            if count.load(Relaxed) > 0 {
+                drop(shard.flag.lock());
+            }
+        }
+    }
+
+    /// The column of the stream of a place, if it has one.
+    pub(crate) fn column(&self, place: u16) -> Option<usize> {
+        self.streams.column(place)
+    }
+
+    /// Gives the stream of a place a column, if there is one left. Called under the device's lock.
+    pub(crate) fn attach(&self, place: u16, id: StreamId, open: u32, completed: u32) -> Option<usize> {
+        let column = self.streams.free_column().filter(|_| self.streams.is_enabled())?;
+        self.streams.attach(column, place, id, open, completed);
+        Some(column)
+    }
+
+    /// Takes a column away from a stream that is gone, once nothing refers to it.
+    pub(crate) fn detach(&self, column: usize) {
+        self.streams.detach(column);
+    }
+
+    /// The streams that have columns.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (usize, StreamId)> {
+        self.streams.attached()
+    }
+
+    /// Tells up to which epoch everything of a column's stream is over.
+    pub(crate) fn complete(&self, column: usize, completed: u32) {
+        self.streams.complete(column, completed);
+    }
+
+    /// Sets how many bytes may wait of the blocks of one length and stream.
+    pub(crate) fn set_most_waiting(&self, bytes: u64) {
+        self.most_waiting.store(bytes, Relaxed);
+    }
+
+    /// The sums of all shards.
+    pub(crate) fn flow(&self) -> Flow {
+        let mut sum = Flow::default();
+        for shard in self.used() {
+            let _guard = shard.flag.lock();
+            sum.add(&shard.flow(&self.streams));
+        }
+        sum
+    }
+
+    /// Forms the sums of all shards and takes their room away, so that none can rise until
+    /// [`deal`](Self::deal) is called. Returns them and how many shards are in use.
+    pub(crate) fn gather(&self) -> (Flow, i64) {
+        let mut sum = Flow::default();
+        let mut used = 0;
+        for shard in self.used() {
+            let _guard = shard.flag.lock();
+            sum.add(&shard.flow(&self.streams));
+            shard.set_room(&Split::default());
+            used += 1;
+        }
+        (sum, used)
+    }
+
+    /// Gives each shard in use room below the peaks.
+    pub(crate) fn deal(&self, share: &Split) {
+        for shard in self.used() {
+            let _guard = shard.flag.lock();
+            shard.set_room(share);
+        }
+    }
+
+    /// The blocks that rest here. Called under the device's lock.
+    pub(crate) fn resting(&self) -> Vec<Resting> {
+        let mut all = Vec::new();
+        for shard in self.shards.iter() {
+            let _guard = shard.flag.lock();
+            shard.list(&self.streams, &mut all);
+        }
+        all
+    }
+
+    /// Shards that have anything to tell. One that is used for the first time meanwhile has no room yet,
+    /// so that it can only have counted blocks given back.
+    fn used(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(|shard| shard.used.load(Relaxed))
+    }
+
+    #[inline]
+    fn shard(&self, place: u16) -> &Shard {
+        &self.shards[place as usize % SHARDS]
+    }
+}
+
+/// Notes what a block that is handed out again was asked for with.
+#[inline(never)]
+fn note_request(map: &AddressMap, address: u64, requested: u64) {
+    if let Some((_, entry)) = map.find(address) {
+        entry.set_head(entry.head().with_requested(requested));
+    }
+}

@@ -1,0 +1,103 @@
+//! What a shard counts of one column of the statistics.
+//!
+//! ```text
+//! sum = out + waiting + room        changes only when room is dealt out, or a waiting block leaves
+//! up  = everything ever handed out;  down = up - out
+//! ```
+//!
+//! A block that waits keeps the room it took: it is active all the time, so handing it out again needs
+//! none. What waits is in the ring and not counted here. All numbers are changed under the shard's flag.
+
+use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// By quantity: count, bytes, requested bytes.
+pub(super) type Amounts = [i64; 3];
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    up: [AtomicI64; 3],
+    room: [AtomicI64; 3],
+    sum: [AtomicI64; 3],
+}
+
+/// One reading of [`Counts`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    pub(super) up: Amounts,
+    pub(super) out: Amounts,
+}
+
+#[inline]
+fn add(to: &AtomicI64, amount: i64) {
+    to.store(to.load(Relaxed) + amount, Relaxed);
+}
+
+#[inline]
+fn amounts(bytes: u64, requested: u64) -> Amounts {
+    [1, bytes as i64, requested as i64]
+}
+
+impl Counts {
+    /// Counts a block handed out, unless there is no room for it below a peak.
+    #[inline]
+    pub(super) fn charge(&self, bytes: u64, requested: u64) -> bool {
+        let amounts = amounts(bytes, requested);
+        let left: Amounts = core::array::from_fn(|q| self.room[q].load(Relaxed) - amounts[q]);
+        if left[0] | left[1] | left[2] < 0 {
+            return false;
+        }
+        for quantity in 0..3 {
+            add(&self.up[quantity], amounts[quantity]);
+            self.room[quantity].store(left[quantity], Relaxed);
+        }
+        true
+    }
+
+    /// Counts a block given back.
+    #[inline]
+    pub(super) fn refund(&self, bytes: u64, requested: u64) {
+        self.room.iter().zip(amounts(bytes, requested)).for_each(|(room, amount)| add(room, amount));
+    }
+
+    /// Counts a waiting block handed out again, for `requested` bytes instead of `before`, unless there is
+    /// no room for the difference.
+    #[inline]
+    pub(super) fn resume(&self, bytes: u64, before: u64, requested: u64) -> bool {
+        let more = requested as i64 - before as i64;
+        if more != 0 {
+            let left = self.room[2].load(Relaxed) - more;
+            if left < 0 {
+                return false;
+            }
+            self.room[2].store(left, Relaxed);
+        }
+        self.up.iter().zip(amounts(bytes, requested)).for_each(|(up, amount)| add(up, amount));
+        true
+    }
+
+    /// A block waits no more and is free.
+    pub(super) fn wait_over(&self, bytes: u64, requested: u64) {
+        self.refund(bytes, requested);
+    }
+
+    /// A block waits elsewhere from now on.
+    pub(super) fn hand_over(&self, bytes: u64, requested: u64) {
+        self.sum.iter().zip(amounts(bytes, requested)).for_each(|(sum, amount)| add(sum, -amount));
+    }
+
+    /// The numbers now, while so much waits.
+    pub(super) fn read(&self, waiting: Amounts) -> Reading {
+        let load = |values: &[AtomicI64; 3]| -> Amounts { core::array::from_fn(|q| values[q].load(Relaxed)) };
+        let (up, room, sum) = (load(&self.up), load(&self.room), load(&self.sum));
+        Reading { up, out: core::array::from_fn(|q| sum[q] - room[q] - waiting[q]) }
+    }
+
+    /// Gives new room instead of what is left.
+    pub(super) fn set_room(&self, room: Amounts) {
+        for (quantity, room) in room.into_iter().enumerate() {
+            let before = self.room[quantity].swap(room, Relaxed);
+            add(&self.sum[quantity], room - before);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The streams the front knows: by handle, and by column where blocks are recorded on them.
+//!
+//! Everything here is changed under the device's lock. Frees read the open epochs under the flag of a
+//! shard; whoever opens another epoch passes through those flags before it records the event that closes
+//! the old one, so that a free that still saw the old epoch has happened before the event.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use super::uses::{COLUMNS, Mask};
+use crate::core::stream::StreamId;
+use crate::driver::Stream;
+
+/// Places for streams; those beyond go to the core each time.
+pub(super) const PLACES: usize = 4096;
+/// Places looked at for a stream.
+const PROBES: usize = 8;
+/// Marks a stream's place as free for another.
+const VACATED: u64 = u64::MAX;
+/// Marks the place of a destroyed stream that blocks still refer to.
+const DISMISSED: u64 = u64::MAX - 1;
+/// No stream has the column.
+const NOBODY: StreamId = StreamId::MAX;
+
+/// A stream that the front knows.
+#[derive(Debug, Default)]
+struct Place {
+    /// The raw handle plus one; zero when the place was never used.
+    handle: AtomicU64,
+    /// The stream's open epoch, or zero when nothing of it may rest.
+    epoch: AtomicU32,
+    /// Its column plus one, if it has one.
+    column: AtomicU8,
+}
+
+/// A stream that blocks of others are recorded on.
+#[derive(Debug)]
+struct Column {
+    /// The number the core knows it by, or [`NOBODY`].
+    stream: AtomicU32,
+    /// The stream's open epoch, or zero when the core has to take back what it used.
+    open: AtomicU32,
+    /// Every epoch up to this one is over.
+    completed: AtomicU32,
+}
+
+/// An epoch of a column: shifted left by 8, with the column plus one below. Zero stands for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use(pub(super) u64);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Streams {
+    places: Box<[Place; PLACES]>,
+    /// The numbers the core knows them by.
+    ids: Box<[AtomicU32; PLACES]>,
+    columns: [Column; COLUMNS],
+    /// Rises whenever more is known to be over.
+    known: AtomicU32,
+    /// Whether freed blocks may rest at all.
+    enabled: AtomicBool,
+}
+
+#[inline]
+fn start_of(stream: Stream) -> usize {
+    (stream.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize % PLACES
+}
+
+impl Use {
+    fn new(column: usize, epoch: u32) -> Self {
+        Self(u64::from(epoch) << 8 | (column as u64 + 1))
+    }
+
+    #[inline]
+    fn column(self) -> Option<usize> {
+        ((self.0 & 0xFF) as usize).checked_sub(1)
+    }
+
+    #[inline]
+    fn epoch(self) -> u32 {
+        (self.0 >> 8) as u32
+    }
+}
+
+impl Streams {
+    /// Knows the default stream, as number 0 with epoch 1, in place 0.
+    pub(super) fn new(enabled: bool) -> Self {
+        let column = || Column {
+            stream: AtomicU32::new(NOBODY),
+            open: AtomicU32::new(0),
+            completed: AtomicU32::new(0),
+        };
+        let streams = Self {
+            places: super::map::boxed(|_| Place::default()),
+            ids: super::map::boxed(|_| AtomicU32::new(0)),
+            columns: core::array::from_fn(|_| column()),
+            known: AtomicU32::new(1),
+            enabled: AtomicBool::new(enabled),
+        };
+        streams.places[0].epoch.store(u32::from(enabled), Relaxed);
+        streams.places[0].handle.store(1, Relaxed);
+        streams
+    }
+
+    pub(super) fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Relaxed);
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled.load(Relaxed)
+    }
+
+    /// The place of a stream.
+    #[inline]
+    pub(super) fn place_of(&self, stream: Stream) -> Option<u16> {
+        if stream.0 == 0 {
+            return Some(0);
+        }
+        let at = start_of(stream);
+        let name = stream.0.wrapping_add(1);
+        if self.places[at].handle.load(Acquire) == name {
+            return Some(at as u16);
+        }
+        self.probe(at, name)
+    }
+
+    /// Looks for a stream that is not where it should be.
+    #[inline(never)]
+    fn probe(&self, start: usize, name: u64) -> Option<u16> {
+        let places = (1..PROBES).map(|step| (start + step) & (PLACES - 1));
+        places.into_iter().find(|&at| self.places[at].handle.load(Acquire) == name).map(|at| at as u16)
+    }
+
+    /// The number the core knows the stream of a place by.
+    #[inline]
+    pub(super) fn id(&self, place: u16) -> StreamId {
+        self.ids[place as usize].load(Relaxed)
+    }
+
+    /// The open epoch of the stream of a place; zero when nothing of it may rest, or there is no such place.
+    #[inline]
+    pub(super) fn epoch(&self, place: u16) -> u32 {
+        self.places.get(place as usize).map_or(0, |place| place.epoch.load(Relaxed))
+    }
+
+    /// A place for a new stream: among those where it would be looked for, one whose shard has fewest
+    /// `inhabitants`.
+    pub(super) fn vacancy(&self, stream: Stream, inhabitants: impl Fn(u16) -> u32) -> Option<u16> {
+        let name = stream.0.wrapping_add(1);
+        if name == 0 || name >= DISMISSED {
+            return None;
+        }
+        let places = (0..PROBES).map(|step| (start_of(stream) + step) % PLACES);
+        let free = places.filter(|&at| {
+            let handle = self.places[at].handle.load(Relaxed);
+            handle == 0 || handle == VACATED
+        });
+        free.map(|at| at as u16).min_by_key(|&at| inhabitants(at))
+    }
+
+    /// Gives a place to a stream. Under the flag of its shard.
+    pub(super) fn settle(&self, place: u16, stream: Stream, id: StreamId, epoch: u32) {
+        self.ids[place as usize].store(id, Relaxed);
+        let place = &self.places[place as usize];
+        place.epoch.store(self.open_epoch(epoch), Relaxed);
+        place.column.store(0, Relaxed);
+        place.handle.store(stream.0.wrapping_add(1), Release);
+    }
+
+    /// Makes the stream of a place unknown. Under the flag of its shard.
+    pub(super) fn dismiss(&self, place: u16) {
+        let place = &self.places[place as usize];
+        place.handle.store(DISMISSED, Relaxed);
+        place.epoch.store(0, Relaxed);
+        place.column.store(0, Relaxed);
+    }
+
+    /// Lets another stream have the place of a dismissed one, to which no block refers any more.
+    pub(super) fn vacate(&self, place: u16) {
+        self.places[place as usize].handle.store(VACATED, Relaxed);
+    }
+
+    /// Tells frees of the stream which epoch they belong to from now on. Under the flag of its shard.
+    pub(super) fn set_epoch(&self, place: u16, epoch: u32) {
+        let place = &self.places[place as usize];
+        if place.handle.load(Relaxed) != DISMISSED {
+            place.epoch.store(self.open_epoch(epoch), Relaxed);
+        }
+    }
+
+    fn open_epoch(&self, epoch: u32) -> u32 {
+        if self.is_enabled() { epoch } else { 0 }
+    }
+
+    /// The column of the stream of a place.
+    #[inline]
+    pub(super) fn column(&self, place: u16) -> Option<usize> {
+        usize::from(self.places[place as usize].column.load(Acquire)).checked_sub(1)
+    }
+
+    /// A column that nobody has.
+    pub(super) fn free_column(&self) -> Option<usize> {
+        self.columns.iter().position(|column| column.stream.load(Relaxed) == NOBODY)
+    }
+
+    /// The streams that have columns.
+    pub(super) fn attached(&self) -> impl Iterator<Item = (usize, StreamId)> {
+        let ids = self.columns.iter().map(|column| column.stream.load(Relaxed));
+        ids.enumerate().filter(|&(_, id)| id != NOBODY)
+    }
+
+    /// Gives a free column to the stream of a place.
+    pub(super) fn attach(&self, column: usize, place: u16, id: StreamId, open: u32, completed: u32) {
+        let state = &self.columns[column];
+        state.completed.store(completed, Relaxed);
+        state.open.store(open, Relaxed);
+        state.stream.store(id, Relaxed);
+        self.places[place as usize].column.store(column as u8 + 1, Release);
+    }
+
+    /// Takes a column away from a stream that is gone, once nothing refers to it.
+    pub(super) fn detach(&self, column: usize) {
+        self.columns[column].stream.store(NOBODY, Relaxed);
+        self.columns[column].open.store(0, Relaxed);
+    }
+
+    /// Tells frees which epoch of the column's stream they belong to from now on; zero sends them to the
+    /// core. The flags of all shards are to be passed through afterwards.
+    pub(super) fn set_column(&self, column: usize, open: u32) {
+        self.columns[column].open.store(open, Relaxed);
+    }
+
+    /// Tells up to which epoch all of the column's stream is over.
+    pub(super) fn complete(&self, column: usize, completed: u32) {
+        let state = &self.columns[column];
+        if state.completed.load(Relaxed) != completed {
+            state.completed.store(completed, Release);
+            self.known.store(self.known.load(Relaxed).wrapping_add(1), Release);
+        }
+    }
+
+    /// A number that rises whenever more is known to be over.
+    pub(super) fn known(&self) -> u32 {
+        self.known.load(Acquire)
+    }
+
+    /// What is to be over before a block that was used in these columns is free: at most two epochs that
+    /// are open now. None where the core has to know.
+    #[inline]
+    pub(super) fn uses(&self, mask: Mask) -> Option<[Use; 2]> {
+        if mask.is_power_of_two() {
+            Some([self.open_in(mask)?, Use::default()])
+        } else {
+            self.both_uses(mask)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn both_uses(&self, mask: Mask) -> Option<[Use; 2]> {
+        let more = mask & mask.wrapping_sub(1);
+        if !more.is_power_of_two() {
+            return None;
+        }
+        Some([self.open_in(mask)?, self.open_in(more)?])
+    }
+
+    /// The open epoch of the first of these columns.
+    #[inline]
+    fn open_in(&self, mask: Mask) -> Option<Use> {
+        let column = mask.trailing_zeros() as usize;
+        let epoch = self.columns.get(column)?.open.load(Relaxed);
+        (epoch != 0).then_some(Use::new(column, epoch))
+    }
+
+    /// Whether that is over.
+    #[inline]
+    pub(super) fn is_over(&self, one: Use) -> bool {
+        let Some(column) = one.column() else { return true };
+        self.columns.get(column).is_some_and(|column| one.epoch() <= column.completed.load(Acquire))
+    }
+
+    /// The stream and epoch behind a use.
+    pub(super) fn resolve(&self, one: Use) -> Option<(StreamId, u32)> {
+        Some((self.stream(one.column()?), one.epoch()))
+    }
+
+    /// The stream of a column that is in use.
+    pub(super) fn stream(&self, column: usize) -> StreamId {
+        self.columns[column].stream.load(Relaxed)
+    }
+}

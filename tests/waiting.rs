@@ -1,0 +1,217 @@
+//! Blocks that were used on another stream and freed: what they count as while they wait beside the core,
+//! who may have them, and what ends their wait.
+
+mod common;
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::error::PointerKind;
+use ascend_alloc::{BlockState, Config, DevicePtr, Error};
+use ascend_sim::{BackingMode, SimConfig, Task};
+use common::{G, K, M, Setup, World};
+
+/// A world whose work ends when told, with a second stream, and one block allocated so that both streams
+/// are known. Memory is held, so that several blocks may wait.
+fn world() -> (World, Stream) {
+    let mut world = Setup::default().build();
+    let ballast = world.alloc(256 * M, Stream(0));
+    world.free(ballast);
+    let user = world.stream();
+    (world, user)
+}
+
+/// A block used on the second stream and freed there, with the work still queued.
+fn waiting(world: &mut World, user: Stream, bytes: u64) -> DevicePtr {
+    let ptr = world.alloc(bytes, Stream(0));
+    world.share(user, "use", ptr);
+    world.free(ptr);
+    ptr
+}
+
+fn snapshot_of(world: &World, ptr: DevicePtr) -> Option<(BlockState, bool, u64)> {
+    let snapshot = world.alloc.snapshot(0).expect("a snapshot");
+    let mut blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let block = blocks.find(|block| block.address == ptr.0)?;
+    Some((block.state, block.in_front, block.requested_size))
+}
+
+#[test]
+fn a_waiting_block_is_active_and_pending_free() {
+    for bytes in [3000, 5 * M] {
+        let (mut world, user) = world();
+        let ptr = waiting(&mut world, user, bytes);
+        let stats = world.stats();
+        assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1));
+        assert!(stats.active_bytes.all.current >= bytes as i64);
+        assert_eq!(stats.requested_bytes.all.current, bytes as i64);
+        assert_eq!(snapshot_of(&world, ptr), Some((BlockState::ActivePendingFree, true, bytes)));
+        // Not free twice, not to be recorded, not to be resized.
+        world.free_fails(ptr, PointerKind::NotLive);
+        assert!(matches!(world.alloc.record_stream(ptr, user), Err(Error::Pointer { .. })));
+        assert!(matches!(world.alloc.grow_in_place(ptr, bytes), Err(Error::Pointer { .. })));
+        // Another request gets another block.
+        let other = world.alloc(bytes, Stream(0));
+        assert_ne!(other, ptr);
+        world.free(other);
+    }
+}
+
+#[test]
+fn many_pairs_share_an_event() {
+    let mut world = Setup { scripted: false, ..Setup::default() };
+    world.sim.lag = 0;
+    let mut world = world.build();
+    let ballast = world.alloc(512 * M, Stream(0));
+    world.free(ballast);
+    // It is known that nothing uses it any more, so that its chunks may move.
+    world.alloc.trim(0, u64::MAX).expect("trimmed");
+    let user = world.stream();
+    for bytes in [600, 64 * K, M, 2 * M] {
+        let pair = |world: &World| {
+            let ptr = world.alloc.allocate(0, bytes, 0, Stream(0)).expect("there is memory");
+            world.alloc.record_stream(ptr, user).expect("recorded");
+            world.alloc.deallocate(ptr).expect("freed");
+        };
+        (0..1000).for_each(|_| pair(&world));
+        let before = world.stats();
+        (0..4000).for_each(|_| pair(&world));
+        let (calls, reserved) = (world.stats().calls, world.stats().reserved_bytes.all);
+        let events = calls.record_event - before.calls.record_event;
+        // As many blocks wait as fit into 1/64 of what is held, at most 256; each wait ends with one event.
+        let most = (reserved.current as u64 / 64 / bytes.next_multiple_of(512)).clamp(1, 256);
+        assert!(events <= 4000 / most * 11 / 10 + 2, "{events} events, {most} blocks of {bytes} may wait");
+        assert_eq!(calls.map, before.calls.map, "the memory of {bytes} grew");
+        world.verify();
+    }
+    assert!(world.stats().reserved_bytes.all.peak as u64 <= 522 * M, "beyond the headroom");
+}
+
+#[test]
+fn a_block_waits_for_each_of_its_streams() {
+    let (mut world, first) = world();
+    let (second, third) = (world.stream(), world.stream());
+    for users in [vec![first], vec![first, second], vec![first, second, third]] {
+        for &last in &users {
+            let ptr = world.alloc(7 * M, Stream(0));
+            users.iter().for_each(|&user| world.share(user, "use", ptr));
+            world.free(ptr);
+            users.iter().filter(|&&user| user != last).for_each(|&user| world.finish(user));
+            world.alloc.trim(0, u64::MAX).expect("trimmed");
+            assert_eq!(world.stats().active.all.current, 1, "{last:?} has not passed");
+            world.finish(last);
+            world.alloc.trim(0, u64::MAX).expect("trimmed");
+            assert_eq!(world.stats().active.all.current, 0);
+        }
+    }
+    world.verify();
+}
+
+#[test]
+fn more_streams_than_columns() {
+    // Twelve streams have a column at a time; the core serves the others.
+    let (mut world, _) = world();
+    let users: Vec<Stream> = (0..30).map(|_| world.stream()).collect();
+    for &user in &users {
+        waiting(&mut world, user, 9 * K);
+    }
+    assert_eq!(world.stats().active.all.current, 30);
+    for (done, &user) in users.iter().enumerate() {
+        world.finish(user);
+        world.alloc.trim(0, u64::MAX).expect("trimmed");
+        assert_eq!(world.stats().active.all.current as usize, 29 - done);
+    }
+    // Columns of destroyed streams are given to others; a live block keeps its use of a stream that is gone.
+    let kept = world.alloc(9 * K, Stream(0));
+    world.share(users[0], "use", kept);
+    for &user in &users {
+        world.destroy(user);
+    }
+    for _ in 0..40 {
+        let user = world.stream();
+        waiting(&mut world, user, 9 * K);
+        world.finish(user);
+        world.destroy(user);
+    }
+    world.free(kept);
+    world.alloc.trim(0, u64::MAX).expect("trimmed");
+    assert_eq!(snapshot_of(&world, kept).map(|(state, ..)| state), Some(BlockState::ActivePendingFree));
+    world.free_all();
+    world.alloc.empty_cache(None).expect("emptied");
+    assert_eq!(world.stats().active.all.current, 0);
+}
+
+#[test]
+fn what_waits_is_given_back_before_memory_runs_out() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    let user = world.stream();
+    let ptr = waiting(&mut world, user, 20 * M);
+    let small = waiting(&mut world, user, 20 * K);
+    world.finish(user);
+    // The whole device but the chunk that small blocks have.
+    let all = world.alloc(62 * M - 1, Stream(0));
+    assert_eq!(world.stats().num_ooms, 0);
+    assert!(snapshot_of(&world, small).is_none_or(|(state, ..)| state == BlockState::Inactive));
+    assert_ne!(all, DevicePtr::NULL);
+    let _ = ptr;
+    world.free(all);
+}
+
+#[test]
+fn recording_the_own_stream_costs_nothing() {
+    let (mut world, user) = world();
+    let before = world.stats().calls;
+    let ptr = world.alloc(M, user);
+    world.record(ptr, user);
+    world.free(ptr);
+    assert_eq!(world.stats().active.all.current, 0);
+    let again = world.alloc(M, user);
+    assert_eq!(again, ptr);
+    assert_eq!(world.stats().calls.record_event, before.record_event);
+    world.free(again);
+}
+
+#[test]
+fn threads_record_one_block_at_a_time_and_none_is_lost() {
+    const THREADS: usize = 8;
+    let sim =
+        SimConfig { backing: BackingMode::MetadataOnly, lag: 40, capacity: 4 * G, ..SimConfig::default() };
+    let world = Setup { conf: Config::default(), sim, scripted: false }.build();
+    let users: Vec<Stream> = (0..THREADS).map(|_| world.stream()).collect();
+    let home = world.stream();
+    for round in 0..300u64 {
+        let bytes = [700, 80 * K, 3 * M][round as usize % 3];
+        let ptr = world.alloc.allocate(0, bytes, 0, home).expect("there is memory");
+        let written = Task::new("write").writes(ptr.0, bytes, round + 1);
+        world.sim.on_device(0, || world.sim.submit(home.0, written)).unwrap().expect("queued");
+        users.iter().for_each(|&user| world.order(0, home, user));
+        std::thread::scope(|scope| {
+            for &user in &users {
+                let world = &world;
+                scope.spawn(move || {
+                    let task = Task::new("read").reads(ptr.0, bytes, round + 1);
+                    world.sim.on_device(0, || world.sim.submit(user.0, task)).unwrap().expect("queued");
+                    world.alloc.record_stream(ptr, user).expect("recorded");
+                });
+            }
+        });
+        world.alloc.deallocate(ptr).expect("freed");
+        assert_eq!(world.alloc.check(), Ok(()));
+    }
+    assert_eq!(world.sim.findings().len(), 0, "{:#?}", world.sim.findings());
+}
+
+#[test]
+fn an_erased_stream_is_not_waited_for() {
+    for users in [1, 2, 14] {
+        let (mut world, first) = world();
+        let others: Vec<Stream> = (1..users).map(|_| world.stream()).collect();
+        let ptr = world.alloc(6 * M, Stream(0));
+        world.alloc.record_stream(ptr, first).expect("recorded");
+        others.iter().for_each(|&user| world.alloc.record_stream(ptr, user).expect("recorded"));
+        world.alloc.erase_stream(ptr, first).expect("erased");
+        others.iter().for_each(|&user| world.alloc.erase_stream(ptr, user).expect("erased"));
+        world.free(ptr);
+        assert_eq!(world.stats().active.all.current, 0, "{users} streams were erased");
+        assert_eq!(world.alloc(6 * M, Stream(0)), ptr);
+        world.free_all();
+    }
+}
