@@ -8,6 +8,7 @@ mod captures;
 mod chores;
 mod device;
 mod growable;
+mod host;
 mod limits;
 mod peers;
 mod pools;
@@ -137,6 +138,8 @@ pub struct DeviceAllocator {
     imports: Mutex<share::Imports>,
     /// Streams and devices that ended, as far as the driver tells of them.
     changes: Arc<StateChanges>,
+    /// For host memory: the bytes of a page.
+    host_page: Option<u64>,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -168,6 +171,7 @@ impl DeviceAllocator {
             hook: crate::hook::HookSlot::default(),
             imports: Mutex::default(),
             changes,
+            host_page: None,
         })
     }
 
@@ -385,7 +389,7 @@ impl DeviceAllocator {
         }
         // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
         let hooked = self.hook.is_set();
-        let state = Device::new(id, &self.config, &*self.driver, hooked)?;
+        let state = Device::new(id, &self.config, &*self.driver, hooked, self.host_page)?;
         let state = place.get_or_init(|| state);
         if self.hook.is_set() != hooked {
             // The hook was set or removed before it could be told to this device.

@@ -94,6 +94,8 @@ pub(crate) struct Limits {
     pub(crate) pad: u64,
     /// Physical bytes of the device.
     pub(crate) total: u64,
+    /// For host memory: the bytes of a page. Its home is the host itself, whose epochs are over at once.
+    pub(crate) host_page: Option<u64>,
 }
 
 /// Everything the allocator knows of one device.

@@ -10,11 +10,13 @@
 use core::fmt;
 
 mod acl;
+mod host;
 #[cfg(any(feature = "sim", test))]
 mod sim;
 mod states;
 
 pub use acl::AclDriver;
+pub use host::{Engine, HostCalls, KernelVersion, RegisterKind};
 #[cfg(any(feature = "sim", test))]
 pub use sim::SimDriver;
 pub use states::StateChanges;
@@ -307,6 +309,11 @@ pub trait Driver: Send + Sync {
     /// [`free_physical`](Self::free_physical), to be mapped for `device`.
     fn import_chunk(&self, device: DeviceId, name: &ShareName) -> DriverResult<PhysicalHandle> {
         Err(not_offered("aclrtMemImportFromShareableHandle", format_args!("{name:?}, device={device}")))
+    }
+
+    /// More calls around page-locked host memory, where the driver offers them.
+    fn host_calls(&self) -> Option<&dyn HostCalls> {
+        None
     }
 
     /// The graph that the stream is being captured into, as `aclmdlRICaptureGetInfo` names it; nothing while it

@@ -7,7 +7,7 @@ use core::fmt;
 
 mod out_of_memory;
 
-pub use out_of_memory::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
+pub use out_of_memory::{HOST, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
 
 use crate::driver::DriverError;
 

@@ -7,6 +7,7 @@
 //! | layer | what | unsafe |
 //! |---|---|---|
 //! | [`DeviceAllocator`], [`DeviceBuffer`], [`DeviceAlloc`] | one device after another; slow calls; what is public | the trait's contract |
+//! | [`host`] | page-locked host memory: the same heap with the host in place of the device; registration, transfers | where memory is touched |
 //! | front cache (private) | repeated sizes without the device's lock; addresses to blocks | forbidden |
 //! | core (private) | blocks, segments, chunks, streams and epochs as plain data; plans of driver calls | forbidden |
 //! | [`driver`] | one method for each call of the device, and the clock | in `AclDriver` |
@@ -29,6 +30,7 @@ pub mod error;
 #[forbid(unsafe_code)]
 mod front;
 pub mod hook;
+pub mod host;
 mod publish;
 pub mod stats;
 mod sync;

@@ -154,6 +154,25 @@ typedef enum aclrtHostRegisterType {
     ACL_HOST_REGISTER_MAPPED = 0
 } aclrtHostRegisterType;
 
+/* Parts of a device that reach memory, for aclrtHostMemMapCapabilities. */
+typedef enum aclrtHacType {
+    ACL_RT_HAC_TYPE_STARS = 0,
+    ACL_RT_HAC_TYPE_AICPU,
+    ACL_RT_HAC_TYPE_AIC,
+    ACL_RT_HAC_TYPE_AIV,
+    ACL_RT_HAC_TYPE_PCIEDMA,
+    ACL_RT_HAC_TYPE_RDMA,
+    ACL_RT_HAC_TYPE_SDMA,
+    ACL_RT_HAC_TYPE_DVPP,
+    ACL_RT_HAC_TYPE_UDMA,
+    ACL_RT_HAC_TYPE_CCU
+} aclrtHacType;
+
+typedef enum aclrtHostMemMapCapability {
+    ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED = 0,
+    ACL_RT_HOST_MEM_MAP_SUPPORTED
+} aclrtHostMemMapCapability;
+
 /* Flags of aclrtHostRegisterV2. */
 #define ACL_HOST_REG_MAPPED 0x2UL
 #define ACL_HOST_REG_PINNED 0x10000000UL
@@ -338,6 +357,8 @@ aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type,
 aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag); /* since 8.5 */
 aclError aclrtHostUnregister(void *ptr);
 aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag); /* since 8.5 */
+aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType,
+                                     aclrtHostMemMapCapability *capabilities); /* since 9.0 */
 
 /* ---- Allocators of others ------------------------------------------------------------------- */
 

@@ -203,6 +203,13 @@ impl Sim {
         self.inner.memory.lock().used(device)
     }
 
+    /// Host memory that the driver could still pin, and all it can pin. What is pinned counts towards this
+    /// alone: nothing is locked on this machine.
+    #[must_use]
+    pub fn host_memory(&self) -> (u64, u64) {
+        self.inner.memory.lock().host_memory()
+    }
+
     /// The most [`physical_bytes`](Self::physical_bytes) was since the start or the last
     /// [`reset_peak`](Self::reset_peak).
     #[must_use]

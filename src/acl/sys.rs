@@ -232,6 +232,20 @@ pub const ACL_MEMCPY_DEFAULT: aclrtMemcpyKind = 4;
 pub type aclrtMemcpyKind = ::core::ffi::c_uint;
 pub const ACL_HOST_REGISTER_MAPPED: aclrtHostRegisterType = 0;
 pub type aclrtHostRegisterType = ::core::ffi::c_uint;
+pub const ACL_RT_HAC_TYPE_STARS: aclrtHacType = 0;
+pub const ACL_RT_HAC_TYPE_AICPU: aclrtHacType = 1;
+pub const ACL_RT_HAC_TYPE_AIC: aclrtHacType = 2;
+pub const ACL_RT_HAC_TYPE_AIV: aclrtHacType = 3;
+pub const ACL_RT_HAC_TYPE_PCIEDMA: aclrtHacType = 4;
+pub const ACL_RT_HAC_TYPE_RDMA: aclrtHacType = 5;
+pub const ACL_RT_HAC_TYPE_SDMA: aclrtHacType = 6;
+pub const ACL_RT_HAC_TYPE_DVPP: aclrtHacType = 7;
+pub const ACL_RT_HAC_TYPE_UDMA: aclrtHacType = 8;
+pub const ACL_RT_HAC_TYPE_CCU: aclrtHacType = 9;
+pub type aclrtHacType = ::core::ffi::c_uint;
+pub const ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED: aclrtHostMemMapCapability = 0;
+pub const ACL_RT_HOST_MEM_MAP_SUPPORTED: aclrtHostMemMapCapability = 1;
+pub type aclrtHostMemMapCapability = ::core::ffi::c_uint;
 pub const ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT: aclrtMemSharedHandleType = 1;
 pub const ACL_MEM_SHARE_HANDLE_TYPE_FABRIC: aclrtMemSharedHandleType = 2;
 pub type aclrtMemSharedHandleType = ::core::ffi::c_uint;
@@ -700,6 +714,13 @@ pub struct Functions {
             flag: u32,
         ) -> aclError,
     >,
+    pub aclrtHostMemMapCapabilities: Option<
+        unsafe extern "C" fn(
+            deviceId: u32,
+            hacType: aclrtHacType,
+            capabilities: *mut aclrtHostMemMapCapability,
+        ) -> aclError,
+    >,
     pub aclrtAllocatorCreateDesc: Option<unsafe extern "C" fn() -> aclrtAllocatorDesc>,
     pub aclrtAllocatorDestroyDesc: Option<
         unsafe extern "C" fn(allocatorDesc: aclrtAllocatorDesc) -> aclError,
@@ -782,8 +803,8 @@ macro_rules! with_function_names {
         aclrtMemExportToShareableHandleV2, aclrtMemImportFromShareableHandleV2,
         aclrtMemSetPidToShareableHandleV2, aclrtMallocHost, aclrtMallocHostWithCfg,
         aclrtFreeHost, aclrtFreeHostWithDevSync, aclrtHostRegister, aclrtHostRegisterV2,
-        aclrtHostUnregister, aclrtHostGetDevicePointer, aclrtAllocatorCreateDesc,
-        aclrtAllocatorDestroyDesc, aclrtAllocatorSetObjToDesc,
+        aclrtHostUnregister, aclrtHostGetDevicePointer, aclrtHostMemMapCapabilities,
+        aclrtAllocatorCreateDesc, aclrtAllocatorDestroyDesc, aclrtAllocatorSetObjToDesc,
         aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
         aclrtAllocatorSetAllocAdviseFuncToDesc,
         aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorRegister,

@@ -56,7 +56,13 @@ pub(super) struct Caller<'a> {
 
 impl Device {
     /// Asks the driver what the device is like.
-    pub(super) fn new(id: DeviceId, config: &Config, driver: &dyn Driver, hooked: bool) -> Result<Self> {
+    pub(super) fn new(
+        id: DeviceId,
+        config: &Config,
+        driver: &dyn Driver,
+        hooked: bool,
+        host_page: Option<u64>,
+    ) -> Result<Self> {
         // Without virtual memory there are no chunks; the granule then has no meaning, and classic
         // segments are used once the driver refuses to reserve.
         let granule = match driver.granularity(id, config.page_size) {
@@ -82,6 +88,7 @@ impl Device {
             pages: config.page_size,
             pad,
             total,
+            host_page,
         };
         let access = match config.set_access {
             SetAccess::On => true,

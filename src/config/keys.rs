@@ -55,8 +55,8 @@ pub(super) enum Reach {
     Fixed,
     /// Nothing: what True asks for is always done.
     AlwaysOn,
-    /// Nothing yet: page-locked memory is a part of its own.
-    Stored,
+    /// The allocator of page-locked host memory.
+    Pinned,
 }
 
 impl Key {
@@ -122,9 +122,6 @@ const MOST_RESERVED: u64 = 8 << 10;
 
 /// In milliseconds, about 30 years: its nanoseconds still fit in 64 bits.
 const MOST_DECAY: u64 = 1_000_000_000_000;
-
-const PINNED_LATER: &str = "Stored for page-locked host memory, which this version does not manage; without \
-                            effect until then, with a warning.";
 
 /// All keys that are accepted.
 pub(super) static KEYS: [Key; 32] = [
@@ -237,28 +234,30 @@ pub(super) static KEYS: [Key; 32] = [
     torch_npu(
         "pin_memory_expandable_segments",
         Slot::Flag(field!(pin_memory_expandable_segments)),
-        Reach::Stored,
-        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
-         with a warning. Refused together with pinned_mem_register:True.",
+        Reach::Pinned,
+        "True: page-locked host memory is reserved address space backed chunk by chunk with physical memory of the \
+         host, and shrinks anywhere; where the driver cannot do that, regions as with False. Refused together with \
+         pinned_mem_register:True.",
     ),
     torch_npu(
         "pinned_mem_register",
         Slot::Flag(field!(pinned_mem_register)),
-        Reach::Stored,
-        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
-         with a warning. Refused together with pin_memory_expandable_segments:True.",
+        Reach::Pinned,
+        "True: regions of page-locked host memory are registered for the device, so that kernels can reach them. \
+         Refused together with pin_memory_expandable_segments:True.",
     ),
     torch_npu(
         "pinned_use_background_threads",
         Slot::Flag(field!(pinned_use_background_threads)),
-        Reach::Stored,
-        PINNED_LATER,
+        Reach::Pinned,
+        "True: a thread looks which streams have passed freed page-locked memory, so that requests need not.",
     ),
     torch_npu(
         "pinned_reserve_segment_size_mb",
         Slot::Size { unit: MIB, range: (0, most(MIB)), field: field!(pinned_reserve_segment_size) },
-        Reach::Stored,
-        PINNED_LATER,
+        Reach::Pinned,
+        "Page-locked host memory taken at the start, in one region. Unlike torch_npu's it shrinks again with \
+         trimming and emptying. 0 takes none.",
     ),
     torch_npu(
         "pinned_max_round_threshold_mb",
@@ -268,8 +267,9 @@ pub(super) static KEYS: [Key; 32] = [
             none: "unlimited",
             field: field!(pinned_max_round_threshold),
         },
-        Reach::Stored,
-        PINNED_LATER,
+        Reach::Pinned,
+        "Requests of page-locked memory up to this size are rounded up to steps of an eighth of a power of two, by \
+         12.5 % at most (torch_npu: to powers of two); larger ones, and all where it is not set, to 512 bytes.",
     ),
     torch_npu(
         "pinned_max_cached_size_mb",
@@ -279,9 +279,9 @@ pub(super) static KEYS: [Key; 32] = [
             none: "unlimited",
             field: field!(pinned_max_cached_size),
         },
-        Reach::Stored,
-        "Stored for page-locked host memory, which this version does not manage; without effect until then, \
-         with a warning, and with another where it is less than pinned_max_round_threshold_mb.",
+        Reach::Pinned,
+        "The most free page-locked memory that is kept; what is beyond goes back with the free that exceeds it. \
+         With less than pinned_max_round_threshold_mb a warning is given.",
     ),
     own(
         "headroom",

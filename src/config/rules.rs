@@ -71,7 +71,6 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
             Reach::AlwaysOn if key.slot.show(config) == "False" => {
                 "is always on here, so False has no effect"
             }
-            Reach::Stored => "is stored, but page-locked memory is not managed yet",
             _ => continue,
         };
         notes.push(format!("{} from {} {why}", key.name, config.source_of(key.name).unwrap_or_default()));
@@ -84,7 +83,7 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
     {
         notes.push(
             "pinned_max_cached_size_mb is less than pinned_max_round_threshold_mb, so sizes between them are \
-             never rounded"
+             rounded and then not kept"
                 .into(),
         );
     }

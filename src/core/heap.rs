@@ -364,6 +364,8 @@ impl Core {
         let uncut = class.pool() != DEFAULT && self.pools.get(class.pool()).rules.no_split;
         let whole = uncut
             || class.is_classic_large()
+                // Of host memory every byte is locked: what is left is cut off, and merged again later.
+                && self.limits.host_page.is_none()
                 && (rest <= super::segment::SMALL_LIMIT
                     || len >= self.config.max_split_size.unwrap_or(u64::MAX));
         let len = if whole { block.end() - start } else { len };

@@ -71,6 +71,11 @@ impl Core {
         if let Some(error) = request.failure.take() {
             return self.give_up(request, error);
         }
+        if self.limits.host_page.is_some() {
+            // Taking host memory of the driver is so slow that looking for passed streams always comes first.
+            self.tokens = self.tokens.max(16);
+            self.slow = 0;
+        }
         loop {
             if let Some(id) = request.ready.take().or_else(|| self.search(request)) {
                 self.hand_out(id, request.requested, request.stream);
@@ -495,9 +500,12 @@ impl Core {
     /// Bytes of the classic segment a request needs.
     fn classic_len(&self, request: &Request) -> u64 {
         const STEP: u64 = 2 << 20;
+        // Page-locked memory is not taken in chunks: pages are enough, and every byte is taken from the host.
+        let step = self.limits.host_page.map_or(STEP, |page| page.max(super::UNIT));
+        let small = self.limits.host_page.map_or(STEP, |page| page.max(1 << 20));
         let room = request.len + if request.align > super::UNIT { request.align } else { 0 };
-        if request.class.is_small() && room <= STEP {
-            STEP
+        if request.class.is_small() && room <= small {
+            small
         } else if !request.class.is_small()
             && request.requested < 10 << 20
             && room <= self.config.large_segment_size
@@ -505,7 +513,7 @@ impl Core {
             // Decided by the size without the pad, like small and large.
             self.config.large_segment_size
         } else {
-            room.next_multiple_of(STEP)
+            room.next_multiple_of(step)
         }
     }
 

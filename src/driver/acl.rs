@@ -15,6 +15,7 @@ use super::{
 use crate::acl::{Acl, LoadError, Search, codes, sys};
 use crate::sync::Mutex;
 
+mod host;
 mod share;
 
 /// The environment variable with the devices that the process sees.
@@ -499,6 +500,10 @@ impl Driver for AclDriver {
 
     fn has_lost_memory(&self, device: DeviceId, set_again: bool) -> bool {
         self.has_lost(device, set_again)
+    }
+
+    fn host_calls(&self) -> Option<&dyn super::HostCalls> {
+        Some(self)
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

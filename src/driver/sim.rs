@@ -6,6 +6,8 @@
 //! call.
 
 use core::fmt;
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
 
 use ascend_sim::codes::{self, attr, policy};
 use ascend_sim::{AccessDescriptor, CaptureStatus, Location, PhysicalProp, Sim};
@@ -14,6 +16,8 @@ use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
     PhysicalHandle, ShareForm, ShareName, Stream,
 };
+
+mod host;
 
 /// `ACL_EVENT_SYNC`: the event can be waited for by streams.
 const EVENT_SYNC: u32 = 0x1;
@@ -30,13 +34,15 @@ const MEMCPY_DEVICE_TO_HOST: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct SimDriver {
     sim: Sim,
+    /// The kernel that is played: major and minor number, 32 bits each.
+    kernel: Arc<AtomicU64>,
 }
 
 impl SimDriver {
     /// Drives that machine.
     #[must_use]
     pub fn new(sim: Sim) -> Self {
-        Self { sim }
+        Self { sim, kernel: Arc::new(AtomicU64::new(host::KERNEL)) }
     }
 
     /// The machine behind the driver, for its controls and counters.
@@ -311,6 +317,10 @@ impl Driver for SimDriver {
             }
         };
         handle.map(PhysicalHandle)
+    }
+
+    fn host_calls(&self) -> Option<&dyn super::HostCalls> {
+        Some(self)
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

@@ -4,6 +4,9 @@ use core::fmt;
 
 use crate::driver::{DeviceId, MemoryInfo, Stream};
 
+/// In place of a device in [`OutOfMemory::device`]: page-locked memory of the host was asked for.
+pub const HOST: DeviceId = DeviceId::MAX;
+
 /// What stopped an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfMemoryCause {
@@ -19,7 +22,7 @@ pub enum OutOfMemoryCause {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OutOfMemory {
-    /// The device asked.
+    /// The device asked, or [`HOST`].
     pub device: DeviceId,
     /// Bytes the caller asked for.
     pub requested: u64,
@@ -191,10 +194,14 @@ impl fmt::Display for Name<'_> {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory on device {}: ", self.device)?;
+        match self.device {
+            HOST => write!(f, "out of page-locked host memory: ")?,
+            device => write!(f, "out of memory on device {device}: ")?,
+        }
         write!(f, "asked for {} ({} bytes), ", Bytes(self.requested), self.requested)?;
         write!(f, "{} are lacking; ", Bytes(self.lacking))?;
         match self.cause {
+            OutOfMemoryCause::Device if self.device == HOST => write!(f, "the driver locks no more pages")?,
             OutOfMemoryCause::Device => write!(f, "the device is full")?,
             OutOfMemoryCause::Limit => {
                 write!(f, "the limit of {} is reached", Bytes(self.limit.unwrap_or(0)))?;
@@ -226,7 +233,8 @@ impl OutOfMemory {
         )?;
         write!(
             f,
-            "\n  device: {} free of {}, {} held by others",
+            "\n  {}: {} free of {}, {} held by others",
+            if self.device == HOST { "host" } else { "device" },
             Bytes(self.device_free),
             Bytes(self.device_total),
             Bytes(self.held_by_others)

@@ -438,6 +438,12 @@ impl Memory {
         self.gone.at(address)
     }
 
+    /// Host memory that can still be pinned, and all that can be.
+    pub(crate) fn host_memory(&self) -> (u64, u64) {
+        let pool = &self.pools[self.host_pool()];
+        (pool.free(), pool.capacity)
+    }
+
     /// The number of the pool of host memory.
     fn host_pool(&self) -> usize {
         self.pools.len() - 1

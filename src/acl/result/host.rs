@@ -117,4 +117,21 @@ impl Acl {
         })?;
         Ok(device)
     }
+
+    /// Whether a part of a device (`ACL_RT_HAC_TYPE_*`) can reach registered host memory
+    /// (`ACL_RT_HOST_MEM_MAP_*`).
+    pub fn host_map_capability(
+        &self,
+        device: u32,
+        part: sys::aclrtHacType,
+    ) -> DriverResult<sys::aclrtHostMemMapCapability> {
+        let mut answer = sys::ACL_RT_HOST_MEM_MAP_NOT_SUPPORTED;
+        let arguments = format_args!("deviceId={device}, hacType={part}");
+        let function = self.functions.aclrtHostMemMapCapabilities;
+        self.call("aclrtHostMemMapCapabilities", function, arguments, |function| {
+            // SAFETY: a place to write to; numbers are checked.
+            unsafe { function(device, part, &mut answer) }
+        })?;
+        Ok(answer)
+    }
 }

@@ -1,0 +1,180 @@
+//! The streams of all devices as one row of numbers, and events for them.
+//!
+//! The allocator below knows one "device", the host, whose default stream 0 is the host itself: what the host did
+//! is over at once. Every stream of a device gets a number of its own. An event of the allocator is a number too;
+//! which event of a device stands behind it is decided when it is recorded, because only then the device is known.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::driver::{DeviceId, Driver, DriverResult, Event, Stream};
+use crate::sync::Mutex;
+
+/// The host: nothing it did is still to come.
+pub(super) const HOST: Stream = Stream(0);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    numbers: HashMap<(DeviceId, Stream), u64>,
+    /// By number less one. Of destroyed streams too: numbers are never used again.
+    streams: Vec<(DeviceId, Stream)>,
+    events: HashMap<u64, Recorded>,
+    next_event: u64,
+    /// Events of devices that stand behind no number.
+    spare: Vec<(DeviceId, Event)>,
+}
+
+/// What a number of an event stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorded {
+    /// Never recorded, or recorded on the host: complete.
+    Over,
+    /// Recorded on a stream of this device.
+    On(DeviceId, Event),
+}
+
+impl Streams {
+    /// The number of a stream, which is added when it is new.
+    pub(super) fn number(&self, device: DeviceId, stream: Stream) -> Stream {
+        let mut guard = self.0.lock();
+        let tables = &mut *guard;
+        let number = tables.numbers.entry((device, stream)).or_insert_with(|| {
+            tables.streams.push((device, stream));
+            tables.streams.len() as u64
+        });
+        Stream(*number)
+    }
+
+    /// Forgets a stream that is being destroyed; its number, if it had one.
+    pub(super) fn forget(&self, device: DeviceId, stream: Stream) -> Option<Stream> {
+        self.0.lock().numbers.remove(&(device, stream)).map(Stream)
+    }
+
+    /// The stream behind a number; none for the host.
+    pub(super) fn stream(&self, number: Stream) -> Option<(DeviceId, Stream)> {
+        let index = usize::try_from(number.0.checked_sub(1)?).ok()?;
+        self.0.lock().streams.get(index).copied()
+    }
+
+    /// The devices whose streams have been used.
+    pub(super) fn devices(&self) -> Vec<DeviceId> {
+        let tables = self.0.lock();
+        let devices: HashSet<DeviceId> = tables.streams.iter().map(|&(device, _)| device).collect();
+        let mut devices: Vec<_> = devices.into_iter().collect();
+        devices.sort_unstable();
+        devices
+    }
+
+    /// A new number for an event. No event of a device stands behind it yet.
+    pub(super) fn create(&self) -> Event {
+        let mut tables = self.0.lock();
+        tables.next_event += 1;
+        let number = tables.next_event;
+        tables.events.insert(number, Recorded::Over);
+        Event(number)
+    }
+
+    /// Takes a number back; its event of a device, to be destroyed.
+    pub(super) fn destroy(&self, number: Event) -> Option<(DeviceId, Event)> {
+        match self.0.lock().events.remove(&number.0) {
+            Some(Recorded::On(device, event)) => Some((device, event)),
+            Some(Recorded::Over) | None => None,
+        }
+    }
+
+    /// Takes all events of devices out, to be destroyed.
+    pub(super) fn take_spare(&self) -> Vec<(DeviceId, Event)> {
+        core::mem::take(&mut self.0.lock().spare)
+    }
+
+    /// Records an event on a stream, by their numbers.
+    pub(super) fn record(&self, driver: &dyn Driver, number: Event, stream: Stream) -> DriverResult<()> {
+        let Some((device, handle)) = self.stream(stream) else {
+            self.put(number, Recorded::Over);
+            return Ok(());
+        };
+        let known = self.event_for(number, device);
+        let event = known.map_or_else(|| driver.create_event(device), Ok)?;
+        match driver.record_event(device, event, handle) {
+            Ok(()) => {
+                self.put(number, Recorded::On(device, event));
+                Ok(())
+            }
+            Err(error) => {
+                self.0.lock().spare.push((device, event));
+                Err(error)
+            }
+        }
+    }
+
+    /// The event of a device that was recorded last under the number; none where the host is all there was.
+    pub(super) fn recorded(&self, number: Event) -> Option<(DeviceId, Event)> {
+        match self.0.lock().events.get(&number.0) {
+            Some(&Recorded::On(device, event)) => Some((device, event)),
+            Some(Recorded::Over) | None => None,
+        }
+    }
+
+    /// An event of the device that is free to be recorded: the number's own, or a spare one.
+    fn event_for(&self, number: Event, device: DeviceId) -> Option<Event> {
+        let mut guard = self.0.lock();
+        let tables = &mut *guard;
+        if let Some(Recorded::On(owner, event)) = tables.events.insert(number.0, Recorded::Over) {
+            if owner == device {
+                return Some(event);
+            }
+            tables.spare.push((owner, event));
+        }
+        let at = tables.spare.iter().position(|&(owner, _)| owner == device)?;
+        Some(tables.spare.swap_remove(at).1)
+    }
+
+    fn put(&self, number: Event, recorded: Recorded) {
+        let mut guard = self.0.lock();
+        let tables = &mut *guard;
+        let before = tables.events.insert(number.0, recorded);
+        if let Some(Recorded::On(device, event)) = before
+            && before != Some(recorded)
+        {
+            tables.spare.push((device, event));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_of_a_new_stream_gets_a_new_number() {
+        let streams = Streams::default();
+        let first = streams.number(0, Stream(7));
+        assert_eq!(streams.number(0, Stream(7)), first);
+        assert_ne!(streams.number(1, Stream(7)), first, "devices have streams of their own");
+        assert_ne!(streams.number(1, Stream(0)), HOST, "no default stream is the host");
+        assert_eq!(streams.forget(0, Stream(7)), Some(first));
+        assert_ne!(streams.number(0, Stream(7)), first);
+        assert_eq!(streams.stream(first), Some((0, Stream(7))), "what waits for it is still known");
+        assert_eq!(streams.stream(HOST), None);
+        assert_eq!(streams.devices(), [0, 1]);
+    }
+
+    #[test]
+    fn what_the_host_records_is_over() {
+        let driver = crate::driver::SimDriver::new(ascend_sim::Sim::new(ascend_sim::SimConfig::default()));
+        let streams = Streams::default();
+        let event = streams.create();
+        streams.record(&driver, event, HOST).unwrap();
+        assert_eq!(streams.recorded(event), None);
+        let stream = streams.number(0, Stream(0));
+        streams.record(&driver, event, stream).unwrap();
+        let (device, behind) = streams.recorded(event).expect("recorded on a device");
+        assert_eq!(device, 0);
+        streams.record(&driver, event, HOST).unwrap();
+        assert_eq!(streams.take_spare(), [(0, behind)], "the event of the device is kept");
+        assert_eq!(streams.destroy(event), None);
+    }
+}
