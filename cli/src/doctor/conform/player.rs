@@ -67,7 +67,7 @@ pub struct Player {
     is_complete: bool,
     /// Whether ACL is to be initialised before the first row of a complete group.
     init_first: bool,
-    /// The line of a complete group that was not understood first: what state it left is not known.
+    /// The first line of a complete group that was not played and may have changed the state.
     lost_at: Option<usize>,
     /// Whether rows that are not for hardware are played.
     all: bool,
@@ -103,21 +103,32 @@ impl Player {
             Ok(code) if allows(code) => Outcome::Same,
             Ok(code) => Outcome::Differs(code),
             Err(Stop::NotUnderstood(what)) => {
-                if self.is_complete && self.lost_at.is_none() {
-                    self.lost_at = Some(row.line);
-                }
+                self.lose(row);
                 Outcome::NotUnderstood(what)
             }
-            Err(Stop::Missing(symbol)) => Outcome::Missing(symbol.to_owned()),
+            Err(Stop::Missing(symbol)) => {
+                if allows(0) {
+                    self.lose(row);
+                }
+                Outcome::Missing(symbol.to_owned())
+            }
             Err(Stop::Unprepared(why)) => Outcome::Unprepared(why),
             Err(Stop::Skipped(why)) => {
                 if allows(0) {
+                    self.lose(row);
                     self.note_names(row);
                 }
                 Outcome::Skipped(why)
             }
         };
         (outcome, std::mem::take(&mut self.first))
+    }
+
+    /// A row was not played that may have changed the state. In a complete group nothing makes up for it.
+    fn lose(&mut self, row: &Row) {
+        if self.is_complete && self.lost_at.is_none() {
+            self.lost_at = Some(row.line);
+        }
     }
 
     fn try_play(&mut self, row: &Row) -> Result<i32, Stop> {
