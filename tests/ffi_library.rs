@@ -141,6 +141,7 @@ fn wrong_arguments_are_refused_and_crash_nothing() {
 #[test]
 fn sharing_and_memory_callbacks() {
     scenario(&HOSTILE, "sharing");
+    scenario(&LIFETIME, "shares");
     scenario(&HOSTILE, "short_of_memory");
 }
 

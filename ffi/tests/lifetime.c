@@ -216,6 +216,58 @@ static void forks(void) {
     CHECK(allocated(0) == 0);
 }
 
+/* Two processes share a block: the one that imports is forked before either uses a device. */
+static void importer(int from, int to) {
+    static unsigned char message[1 << 16];
+    size_t length = 0;
+    CHECK(read(from, &length, sizeof length) == (ssize_t)sizeof length && length <= sizeof message);
+    CHECK(read(from, message, length) == (ssize_t)length);
+    set_up();
+    void *ptr = NULL;
+    size_t size = 0;
+    uint64_t number = 0;
+    unsigned char byte = 0;
+    OK(ascend_alloc_import(message, length, 0, NULL, &ptr, &size, &number));
+    CHECK(size == 4 * MIB);
+    ACL(aclrtMemcpy(&byte, 1, (char *)ptr + 4 * MIB - 1, 1, ACL_MEMCPY_DEVICE_TO_HOST));
+    CHECK(byte == 7);
+    ACL(aclrtMemset(ptr, 4 * MIB, 9, 4 * MIB));
+    OK(ascend_alloc_import_record_stream(number, NULL));
+    OK(ascend_alloc_import_release(number));
+    CHECK(ascend_alloc_import_release(number) == ASCEND_ALLOC_STATUS_ARGUMENT);
+    CHECK(write(to, &byte, 1) == 1);
+}
+
+static void shares(void) {
+    int there[2], back[2];
+    CHECK(pipe(there) == 0 && pipe(back) == 0);
+    pid_t other = fork();
+    CHECK(other >= 0);
+    if (other == 0) {
+        importer(there[0], back[1]);
+        exit(0);
+    }
+    set_up();
+    void *block = ascend_alloc_malloc(4 * MIB, 0, NULL);
+    ACL(aclrtMemset(block, 4 * MIB, 7, 4 * MIB));
+    uint64_t number = 0;
+    OK(ascend_alloc_export(block, NULL, &number));
+    static unsigned char message[1 << 16];
+    size_t length = 0;
+    OK(ascend_alloc_export_message(number, message, sizeof message, &length));
+    CHECK(write(there[1], &length, sizeof length) == (ssize_t)sizeof length);
+    CHECK(write(there[1], message, length) == (ssize_t)length);
+    unsigned char byte = 0;
+    close(back[1]);
+    CHECK(read(back[0], &byte, 1) == 1);
+    int status = -1;
+    CHECK(waitpid(other, &status, 0) == other && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ACL(aclrtMemcpy(&byte, 1, block, 1, ACL_MEMCPY_DEVICE_TO_HOST));
+    CHECK(byte == 9);
+    OK(ascend_alloc_export_release(number));
+    OK(ascend_alloc_release(block));
+}
+
 static void *late[3];
 static pthread_key_t key;
 static void at_exit(void) { ascend_alloc_free(late[0], 0, 0, NULL); }
@@ -269,7 +321,7 @@ static void exits(void) {
 int main(int words, char **word) {
     static const struct scenario scenarios[] = {
         {"streams_end", streams_end}, {"device_resets", device_resets}, {"acl_hook", acl_hook},
-        {"forks", forks},             {"exits", exits},
+        {"forks", forks},             {"exits", exits},                 {"shares", shares},
     };
     return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], words, word);
 }

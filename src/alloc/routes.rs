@@ -109,8 +109,12 @@ impl Routes {
         let mut table = self.list.lock();
         let route = table.routes.iter().find(|route| route.number == number)?;
         let ended = (route.pool, route.capture);
-        table.routes = table.routes.iter().filter(|route| route.number != number).cloned().collect();
+        let left = table.routes.iter().filter(|route| route.number != number).cloned().collect();
+        let before = core::mem::replace(&mut table.routes, left);
         self.count.store(table.routes.len(), Relaxed);
+        // What a filter owns may call the allocator when it is dropped.
+        drop(table);
+        drop(before);
         Some(ended)
     }
 
