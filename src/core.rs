@@ -25,6 +25,7 @@
 //! | `commit` | outcomes back into the heap |
 //! | `age` | which idle memory is how old |
 //! | `trim` | giving idle memory back |
+//! | `wide` | chunks of several granules |
 //! | `report` | the error when nothing could serve a request |
 //! | `capture` | what a request may do while a graph is being captured |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
@@ -58,6 +59,7 @@ pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
+pub(crate) mod wide;
 
 use std::sync::Arc;
 
@@ -72,6 +74,7 @@ use self::pool::Pools;
 use self::segment::Segment;
 use self::stream::{StreamId, StreamState};
 use self::tally::Tally;
+use self::wide::Wide;
 use crate::config::Config;
 use crate::driver::{DeviceId, Event, PageKind, PhysicalHandle, Stream};
 use crate::error::PointerKind;
@@ -96,6 +99,8 @@ pub(crate) struct Limits {
     pub(crate) total: u64,
     /// For host memory: the bytes of a page. Its home is the host itself, whose epochs are over at once.
     pub(crate) host_page: Option<u64>,
+    /// Wide chunks, where the settings ask for them and the device has them.
+    pub(crate) wide: Option<Wide>,
 }
 
 /// Everything the allocator knows of one device.
@@ -133,8 +138,14 @@ pub(crate) struct Core {
     pub(crate) waits: HashMap<BlockId, SmallVec<[(StreamId, u32); 4]>>,
     /// Starts of live blocks in segments that the address map does not cover.
     pub(crate) starts: HashMap<u64, BlockId>,
-    /// Chunks without an address.
+    /// Chunks of one granule without an address.
     pub(crate) cached: Vec<Spare>,
+    /// Wide chunks without an address, which the driver did not take back.
+    pub(crate) stuck: Vec<Spare>,
+    /// Wide chunks behind segments.
+    pub(crate) wide_chunks: usize,
+    /// Whether the device turned out to have no wide chunks.
+    pub(crate) no_wide: bool,
     /// Events that are not recorded at the moment.
     pub(crate) events: Vec<Event>,
     /// Statistics, without what the front cache counts.
@@ -244,6 +255,9 @@ impl Core {
             waits: HashMap::new(),
             starts: HashMap::new(),
             cached: Vec::new(),
+            stuck: Vec::new(),
+            wide_chunks: 0,
+            no_wide: false,
             events: Vec::with_capacity(32),
             tally: Tally::default(),
             high_water: 0,

@@ -6,8 +6,8 @@ use crate::core::pool::DEFAULT;
 use crate::core::sleep::Kept;
 use crate::core::snapshot::Snapshot;
 use crate::core::tally::{self, REQUESTED};
-use crate::core::{Core, Limits, UNIT, segment::Class};
-use crate::driver::{DeviceId, Driver, DriverError, Stream};
+use crate::core::{Core, Limits, UNIT, segment::Class, wide::Wide};
+use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
 use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Rested};
@@ -65,7 +65,7 @@ impl Device {
     ) -> Result<Self> {
         // Without virtual memory there are no chunks; the granule then has no meaning, and classic
         // segments are used once the driver refuses to reserve.
-        let granule = match driver.granularity(id, config.page_size) {
+        let granule = match driver.granularity(id, PageKind::Huge) {
             Err(error) if error.is_unsupported() => 2 << 20,
             answer => answer?,
         };
@@ -85,10 +85,12 @@ impl Device {
             device: id,
             granule,
             shift: granule.trailing_zeros(),
-            pages: config.page_size,
+            pages: PageKind::Huge,
             pad,
             total,
             host_page,
+            // Host memory has pages of its own.
+            wide: if host_page.is_none() { wide_chunks(id, config, driver, granule)? } else { None },
         };
         let access = match config.set_access {
             SetAccess::On => true,
@@ -431,7 +433,7 @@ impl Device {
             num_device_free: tally.device_free,
             max_split_size: shown(core.config.max_split_size),
             reserved_address_space: tally.address_space,
-            cached_handles: core.cached.len() as u64 * core.limits.granule,
+            cached_handles: core.cached_bytes(),
             sleeping_bytes: core.sleeping_bytes() as u64,
             chunks_moved: tally.moved,
             calls: tally.calls,
@@ -516,6 +518,29 @@ fn bring_back(core: &mut Core, rested: Rested) {
     } else {
         core.take_waiting(block, epoch, requested, users.into_iter().flatten());
     }
+}
+
+/// What wide chunks of a device are like, where the settings ask for some and the device has them.
+fn wide_chunks(
+    id: DeviceId,
+    config: &Config,
+    driver: &dyn Driver,
+    granule: u64,
+) -> Result<Option<Wide>, DriverError> {
+    let (bytes, align, pages) = if config.page_size == PageKind::Huge1G {
+        match driver.granularity(id, PageKind::Huge1G) {
+            Ok(page) => (page, page, PageKind::Huge1G),
+            // The part has no such pages.
+            Err(error) if error.is_unsupported() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    } else if config.sets_chunk_size() {
+        (config.large_segment_size, granule, PageKind::Huge)
+    } else {
+        return Ok(None);
+    };
+    let span = u32::try_from(bytes / granule).unwrap_or(0);
+    Ok((span > 1).then_some(Wide { span, align, pages }))
 }
 
 /// A size as PyTorch's statistics show it: -1 when there is none.

@@ -79,9 +79,10 @@ impl Caller<'_> {
     /// Grants peers access to a chunk where it is mapped; nothing if it is not there any more.
     pub(super) fn grant(&self, chunk: (u64, PhysicalHandle), peers: &[DeviceId]) -> DriverResult<()> {
         let limits = &self.device.limits;
+        let bytes = self.device.core.lock().chunk_bytes(chunk.0);
         for &peer in peers {
             loop {
-                let answer = self.driver.set_access(limits.device, chunk.0, limits.granule, peer);
+                let answer = self.driver.set_access(limits.device, chunk.0, bytes, peer);
                 let mut core = self.device.core.lock();
                 core.tally.calls.set_access += 1;
                 match answer {

@@ -158,6 +158,7 @@ impl Caller<'_> {
             device: limits.device,
             granule: limits.granule,
             pages: limits.pages,
+            wide: limits.wide,
         };
         let outcome = perform::perform(caller, step, &mut calls);
         let now = self.driver.now();
@@ -507,6 +508,7 @@ impl Request {
             refusal: None,
             device_full: false,
             no_moves: false,
+            no_wide: false,
             no_space: false,
             retried: false,
             reset: false,

@@ -192,6 +192,11 @@ impl Caller<'_> {
         if core.is_asleep(core.class_of(block).pool()) {
             return refuse("its pool sleeps; wake it first");
         }
+        if core.has_wide_chunks(block) {
+            return refuse(
+                "it has wide chunks, which cannot be named; leave large_segment_size_mb and page_size alone",
+            );
+        }
         self.device.withhold(&mut core, self.map, block, ptr.0)?;
         core.hold(block);
         let (bytes, chunks) = (core.blocks[block].requested, core.chunks_behind(block));

@@ -13,10 +13,10 @@ use super::device::{Caller, Device};
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
 use crate::core::perform;
-use crate::core::plan::{Remap, Request, Spare, Step};
+use crate::core::plan::{Remap, Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept};
-use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, PhysicalHandle, Stream};
+use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, Stream};
 use crate::error::{Error, Result};
 use crate::stats::DriverCalls;
 
@@ -391,7 +391,7 @@ impl Caller<'_> {
     /// before are put back.
     fn take_away(&self, pools: &[PoolIndex]) -> DriverResult<u64> {
         let Device { limits, .. } = self.device;
-        let chunks: Vec<(u64, PhysicalHandle)> = {
+        let chunks: Vec<(u64, Spare)> = {
             let core = self.device.core.lock();
             pools.iter().flat_map(|&pool| core.chunks_of(pool)).collect()
         };
@@ -406,43 +406,43 @@ impl Caller<'_> {
             }
             unmapped += 1;
         }
-        let gone: Vec<u64> = chunks[..unmapped].iter().map(|&(address, _)| address).collect();
         if let Some(error) = failure {
             self.device.core.lock().tally.count_calls(&calls);
             self.put_back(&chunks[..unmapped]);
             return Err(error);
         }
         let mut left = Vec::new();
-        self.device.core.lock().forget_names(chunks.iter().map(|&(_, handle)| handle));
-        for &(_, handle) in &chunks {
+        self.device.core.lock().forget_names(chunks.iter().map(|(_, spare)| spare.handle));
+        for &(_, spare) in &chunks {
             calls.free_physical += 1;
-            if self.driver.free_physical(limits.device, handle).is_err() {
+            if self.driver.free_physical(limits.device, spare.handle).is_err() {
                 // It serves whoever needs a chunk next.
-                left.push(Spare { handle, fresh: false });
+                left.push(spare);
             }
         }
-        let freed = chunks.len() - left.len();
+        let all: usize = chunks.iter().map(|(_, spare)| spare.span as usize).sum();
+        let freed = (all - granules_of(&left)) as u64 * limits.granule;
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
-        core.strip(&gone);
+        core.strip(&chunks);
         core.forget_chunks(freed, left);
-        Ok(freed as u64 * limits.granule)
+        Ok(freed)
     }
 
     /// Maps chunks where they were. Content survives that. Chunks for which it is refused serve whoever needs
     /// one next, and the pool stays asleep.
-    fn put_back(&self, chunks: &[(u64, PhysicalHandle)]) {
+    fn put_back(&self, chunks: &[(u64, Spare)]) {
         let limits = &self.device.limits;
         let mut calls = DriverCalls::default();
-        let mut lost = (Vec::new(), Vec::new());
+        let mut lost = Vec::new();
         let mut mapped = Vec::new();
-        for &(address, handle) in chunks {
+        for &(address, spare) in chunks {
             calls.map += 1;
-            if self.driver.map(limits.device, address, limits.granule, handle).is_err() {
-                lost.0.push(address);
-                lost.1.push(Spare { handle, fresh: false });
+            let bytes = u64::from(spare.span) * limits.granule;
+            if self.driver.map(limits.device, address, bytes, spare.handle).is_err() {
+                lost.push((address, spare));
             } else {
-                mapped.push((address, handle));
+                mapped.push((address, spare.handle));
             }
         }
         let mut core = self.device.core.lock();
@@ -451,8 +451,8 @@ impl Caller<'_> {
             core.ungranted.extend(mapped);
         }
         core.tally.count_calls(&calls);
-        core.strip(&lost.0);
-        core.forget_chunks(0, lost.1);
+        core.strip(&lost);
+        core.forget_chunks(0, lost.into_iter().map(|(_, spare)| spare).collect());
     }
 
     fn wake(&self, pools: &[PoolIndex]) -> Result<Woken> {
@@ -544,6 +544,7 @@ impl Caller<'_> {
             device: limits.device,
             granule: limits.granule,
             pages: limits.pages,
+            wide: limits.wide,
         };
         let mut calls = DriverCalls::default();
         let mut done = perform::remap_chunks(caller, &remap, &mut calls);

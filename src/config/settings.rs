@@ -214,6 +214,13 @@ impl PartialEq for Config {
 }
 
 impl Config {
+    /// Whether growable segments are to grow by chunks of [`large_segment_size`](Self::large_segment_size): where
+    /// somebody has set it, or it differs from the default.
+    #[must_use]
+    pub fn sets_chunk_size(&self) -> bool {
+        self.is_set("large_segment_size_mb")
+    }
+
     /// Into how many equal steps sizes like `size` (bytes) are divided between two powers of two;
     /// 0 or 1: not at all.
     #[must_use]

@@ -48,6 +48,7 @@ impl Core {
         }
         remap.handles = self.cached.split_off(self.cached.len() - cached);
         remap.create = (need - cached) as u32;
+        self.widen(request, remap);
         self.physical += bytes;
         true
     }

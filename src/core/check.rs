@@ -43,6 +43,7 @@ impl Core {
             faults.push(format!("I2: {} blocks exist, {seen} are in segments", self.blocks.count()));
         }
         self.check_lists(faults);
+        self.check_wide(faults);
         self.check_sums(&sums, resting.len(), flow, faults);
         self.check_pools(&sums, faults);
     }
@@ -251,7 +252,7 @@ impl Core {
             ));
         }
         if self.busy == 0 {
-            let chunks = (sums.chunks + self.cached.len()) as u64 * self.limits.granule;
+            let chunks = sums.chunks as u64 * self.limits.granule + self.cached_bytes();
             if chunks != self.physical || (sums.classic, sums.elsewhere) != (self.classic, self.elsewhere) {
                 faults.push(format!("I3: {} physical bytes counted, {chunks} found", self.physical));
             }

@@ -5,7 +5,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare};
+use super::plan::{
+    Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare, granules_of,
+};
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
@@ -285,8 +287,10 @@ impl Core {
     fn commit_remapped(&mut self, request: &mut Request, remap: Remap, done: Remapped) {
         let granule = self.limits.granule;
         self.physical -= (remap.create - done.created) as u64 * granule;
+        self.physical -= self.wide_bytes(remap.wide.len() - done.wide.len() - done.stuck.len());
         self.access &= !done.no_access;
         self.note_mapped(&remap.grants, &done.mapped);
+        self.note_mapped(&remap.grants, &done.wide);
         let moved = done.unmapped.len().min(done.mapped.len());
         self.tally.moved += moved as u64;
         let gone: HashSet<u64> = done.unmapped.iter().copied().collect();
@@ -300,15 +304,28 @@ impl Core {
             let action = if at < moved { Action::Move } else { Action::Map };
             self.note(action, address, granule, request.handle);
         }
+        for &(address, handle) in &done.wide {
+            self.back_wide(remap.target, address, handle, remap.home);
+            self.note(Action::Map, address, self.wide_bytes(1), request.handle);
+        }
+        self.keep_spares(done.stuck);
         self.busy -= 1;
         match done.failure {
             None => {
-                self.tally.device_alloc += u64::from(!remap.missing.is_empty());
+                self.tally.device_alloc += u64::from(!(remap.missing.is_empty() && remap.wide.is_empty()));
                 request.ready = Some(self.cut_ready(&remap));
             }
             Some((phase, error)) => {
                 self.settle(remap.target, remap.home, remap.epoch);
                 match phase {
+                    // The same again without wide chunks. What is missing then is known to the granule.
+                    Phase::Create if !remap.wide.is_empty() && error.is_out_of_memory() => {
+                        request.no_wide = true
+                    }
+                    Phase::Create if done.no_wide && error.is_unsupported() => {
+                        request.no_wide = true;
+                        self.no_wide = true;
+                    }
                     // The driver below has no virtual memory after all: classic segments from now on.
                     Phase::Create | Phase::Map
                         if error.is_unsupported()
@@ -338,10 +355,10 @@ impl Core {
         kept: &[BlockId],
     ) -> u64 {
         let granule = self.limits.granule;
-        let freed = what.freed_handles + unmapped.len() - handles.len();
+        let freed = what.freed_handles + unmapped.len() - granules_of(&handles);
         let mut gone_bytes = freed as u64 * granule;
         self.physical -= gone_bytes;
-        self.cached.extend(handles);
+        self.keep_spares(handles);
         self.tally.device_free += what.runs.len() as u64;
         let gone: HashSet<u64> = unmapped.iter().copied().collect();
         for run in what.runs {
@@ -401,6 +418,7 @@ impl Core {
         let mut gone = 0;
         for address in (addr..end).step_by(granule as usize) {
             if unmapped.contains(&address) {
+                self.wide_chunks -= usize::from(self.segments[segment].wide.contains_key(&address));
                 self.segments[segment].set_chunk(address, shift, None, 0);
                 gone += granule;
                 self.note(Action::Unmap, address, granule, Stream(0));
@@ -414,7 +432,7 @@ impl Core {
     }
 
     /// Notes a chunk behind a granule of a busy block.
-    fn back(&mut self, target: BlockId, address: u64, handle: PhysicalHandle, home: StreamId) {
+    pub(super) fn back(&mut self, target: BlockId, address: u64, handle: PhysicalHandle, home: StreamId) {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let segment = &mut self.segments[self.blocks[target].segment as usize];
         segment.set_chunk(address, shift, Some(handle), home);

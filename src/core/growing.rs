@@ -76,7 +76,7 @@ impl Core {
 
     /// The place right behind the buffer's block, if nothing there is in use by anybody but its stream.
     fn place_in(&self, segment: u32, request: &Request) -> Option<Place> {
-        self.place_from(self.rest_of(segment), request)
+        self.place_from(self.rest_of(segment), request, request.align)
     }
 
     /// What lies behind the buffer's block, if it is mapped already and open to the request's stream.

@@ -19,7 +19,7 @@
 use smallvec::SmallVec;
 
 use super::Core;
-use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
+use super::plan::{Closing, GiveBack, Remap, Request, Run, Rung, Step};
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::error::Error;
@@ -55,6 +55,8 @@ type Ids = SmallVec<[StreamId; 32]>;
 pub(super) enum Chunks {
     /// The remap is complete.
     Found,
+    /// Idle wide chunks, which cannot be moved, are to be given back so that others can be had.
+    BreakFirst(Vec<Run>),
     /// Epochs should be closed before growing beyond the headroom.
     CloseFirst,
     /// The device should be waited for, because that alone opens the memory of destroyed streams.
@@ -307,6 +309,10 @@ impl Core {
                 self.abandon(remap);
                 return Some(Step::WaitDevice(epochs));
             }
+            Chunks::BreakFirst(runs) => {
+                self.abandon(remap);
+                return Some(Step::GiveBack(GiveBack { runs, ..GiveBack::default() }));
+            }
             Chunks::Missing => self.abandon(remap),
         }
         None
@@ -388,6 +394,12 @@ impl Core {
         let pressed = soft < left;
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
         left -= moves;
+        if left > 0 && request.rung >= Rung::Map && request.refusal.is_none() {
+            let wide = self.idle_wide(Choice::ALL, left);
+            if !wide.is_empty() {
+                return Chunks::BreakFirst(wide);
+            }
+        }
         if left > 0 && !request.closed && self.can_close() {
             self.slow = self.slow.saturating_sub(1);
             if pressed || (self.tokens > 0 && self.slow == 0) {
@@ -421,6 +433,7 @@ impl Core {
         remap.runs = self.gather_to_move(moves);
         remap.handles = self.cached.split_off(self.cached.len() - cached as usize);
         remap.create = grow as u32;
+        self.widen(request, remap);
         let moved: u64 = remap.runs.iter().map(|run| run.handles.len() as u64).sum();
         debug_assert_eq!(cached + moved + grow, need, "chunks were counted that cannot be had");
         self.physical += grow * granule;

@@ -30,19 +30,21 @@ impl Core {
 
     /// All mapped chunks of reserved segments.
     pub(crate) fn mapped_chunks(&self) -> Vec<(u64, PhysicalHandle)> {
-        let granule = self.limits.granule;
         let reserved = self.segments.iter().filter(|(_, segment)| !segment.class.is_classic());
-        let chunks = reserved.flat_map(|(_, segment)| {
-            let there = segment.chunks.iter().enumerate();
-            there.filter_map(move |(at, chunk)| Some((segment.base + at as u64 * granule, (*chunk)?)))
-        });
-        chunks.collect()
+        let chunks = reserved.flat_map(|(_, segment)| segment.each_chunk(self.limits.shift));
+        chunks.map(|(address, handle, _)| (address, handle)).collect()
     }
 
     /// Whether that chunk is mapped at that address.
     pub(crate) fn is_mapped(&self, (address, handle): (u64, PhysicalHandle)) -> bool {
         let segment = self.segment_of(address).filter(|segment| !segment.class.is_classic());
         segment.is_some_and(|segment| segment.chunk(address, self.limits.shift) == Some(handle))
+    }
+
+    /// Bytes of the chunk that is mapped at an address.
+    pub(crate) fn chunk_bytes(&self, address: u64) -> u64 {
+        let wide = self.segment_of(address).and_then(|segment| segment.wide.get(&address).copied());
+        u64::from(wide.unwrap_or(1)) * self.limits.granule
     }
 
     /// Whether a running plan has taken the block at an address.

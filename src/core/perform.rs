@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::peers::Grants;
 use super::plan::{Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose};
 use super::stream::StreamId;
-use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, Stream};
+use super::wide::Wide;
+use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, PhysicalHandle, Stream};
 use crate::stats::DriverCalls;
 
 /// What [`perform`] needs besides the step.
@@ -19,6 +19,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) granule: u64,
     /// Pages behind chunks.
     pub(crate) pages: PageKind,
+    /// Wide chunks, if there are any.
+    pub(crate) wide: Option<Wide>,
 }
 
 /// Calls the driver for a step that needs it, and counts the calls. No lock may be held.
@@ -146,18 +148,37 @@ fn reserve(
 
 /// Does what a [`Remap`] says. No lock may be held.
 pub(crate) fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut DriverCalls) -> Remapped {
-    let Caller { driver, device, granule, pages } = caller;
     let mut done = Remapped { spare: remap.handles.clone(), ..Remapped::default() };
+    let wide = create_wide(caller, remap, &mut done, calls);
+    if done.failure.is_none() {
+        create_and_unmap(caller, remap, &mut done, calls);
+    }
+    let wide = match done.failure {
+        None => map_wide(caller, remap, wide, &mut done, calls),
+        Some(_) => wide,
+    };
+    if done.failure.is_none() {
+        map_chunks(caller, remap, &mut done, calls);
+    }
+    if done.failure.is_some() {
+        take_back(caller, wide, &mut done, calls);
+    }
+    done
+}
+
+/// Asks for chunks of one granule and takes others from where they are.
+fn create_and_unmap(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mut DriverCalls) {
+    let Caller { driver, device, granule, pages, .. } = caller;
     for _ in 0..remap.create {
         calls.malloc_physical += 1;
         match driver.malloc_physical(device, granule, pages) {
             Ok(handle) => {
                 done.created += 1;
-                done.spare.push(Spare { handle, fresh: true });
+                done.spare.push(Spare { handle, fresh: true, span: 1 });
             }
             Err(error) => {
                 done.failure = Some((Phase::Create, error));
-                return done;
+                return;
             }
         }
     }
@@ -167,21 +188,19 @@ pub(crate) fn remap_chunks(caller: Caller<'_>, remap: &Remap, calls: &mut Driver
             calls.unmap += 1;
             if let Err(error) = driver.unmap(device, address) {
                 done.failure = Some((Phase::Unmap, error));
-                return done;
+                return;
             }
             done.unmapped.push(address);
-            done.spare.push(Spare { handle, fresh: false });
+            done.spare.push(Spare { handle, fresh: false, span: 1 });
         }
     }
-    map_chunks(caller, remap, &mut done, calls);
-    done
 }
 
-/// The map phase: every missing granule gets a chunk, or what was mapped is taken away again.
+/// Every missing granule gets a chunk.
 fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mut DriverCalls) {
     let Caller { driver, device, granule, .. } = caller;
-    let Grants { owner: mut access, peers } = remap.grants.clone();
-    'chunks: for &address in &remap.missing {
+    let mut access = remap.grants.owner && !done.no_access;
+    for &address in &remap.missing {
         let Some(spare) = done.spare.pop() else { break };
         let handle = spare.handle;
         calls.map += 1;
@@ -193,39 +212,134 @@ fn map_chunks(caller: Caller<'_>, remap: &Remap, done: &mut Remapped, calls: &mu
         done.mapped.push((address, handle));
         if access && spare.fresh {
             calls.set_access += 1;
-            match driver.set_access(device, address, granule, device) {
-                Ok(()) => {}
-                Err(error) if error.is_unsupported() => {
-                    access = false;
-                    done.no_access = true;
-                }
-                Err(error) => {
-                    done.failure = Some((Phase::Map, error));
-                    break;
-                }
-            }
+            access = set_access(caller, address, granule, done);
         }
-        for &peer in peers.iter() {
-            calls.set_access += 1;
-            if let Err(error) = driver.set_access(device, address, granule, peer) {
-                done.failure = Some((Phase::Map, error));
-                break 'chunks;
-            }
+        grant_peers(caller, address, granule, remap, done, calls);
+        if done.failure.is_some() {
+            break;
         }
     }
-    if done.failure.is_none() {
-        return;
-    }
-    done.mapped.retain(|&(address, handle)| {
+}
+
+/// After a failure: what was mapped is taken away again, and wide chunks go back to the device.
+fn take_back(
+    caller: Caller<'_>,
+    mut wide: Vec<PhysicalHandle>,
+    done: &mut Remapped,
+    calls: &mut DriverCalls,
+) {
+    let Caller { driver, device, .. } = caller;
+    let Remapped { mapped, spare, wide: mapped_wide, stuck, .. } = done;
+    mapped.retain(|&(address, handle)| {
         calls.unmap += 1;
         // A chunk that cannot be unmapped again is kept where it is, as free memory.
         let kept = driver.unmap(device, address).is_err();
         if !kept {
             // Access may or may not have been set before the failure: setting it again does no harm.
-            done.spare.push(Spare { handle, fresh: true });
+            spare.push(Spare { handle, fresh: true, span: 1 });
         }
         kept
     });
+    mapped_wide.retain(|&(address, handle)| {
+        calls.unmap += 1;
+        let kept = driver.unmap(device, address).is_err();
+        if !kept {
+            wide.push(handle);
+        }
+        kept
+    });
+    for handle in wide {
+        calls.free_physical += 1;
+        if driver.free_physical(device, handle).is_err() {
+            let span = caller.wide.map_or(1, |wide| wide.span);
+            stuck.push(Spare { handle, fresh: false, span });
+        }
+    }
+}
+
+/// Asks for the wide chunks of a remap; those it got.
+fn create_wide(
+    caller: Caller<'_>,
+    remap: &Remap,
+    done: &mut Remapped,
+    calls: &mut DriverCalls,
+) -> Vec<PhysicalHandle> {
+    let Caller { driver, device, granule, .. } = caller;
+    let mut handles = Vec::new();
+    let Some(wide) = caller.wide else { return handles };
+    for _ in &remap.wide {
+        calls.malloc_physical += 1;
+        match driver.malloc_physical(device, u64::from(wide.span) * granule, wide.pages) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => {
+                done.no_wide = true;
+                done.failure = Some((Phase::Create, error));
+                break;
+            }
+        }
+    }
+    handles
+}
+
+/// Puts wide chunks where they are to go; those that are left.
+fn map_wide(
+    caller: Caller<'_>,
+    remap: &Remap,
+    mut handles: Vec<PhysicalHandle>,
+    done: &mut Remapped,
+    calls: &mut DriverCalls,
+) -> Vec<PhysicalHandle> {
+    let Caller { driver, device, granule, .. } = caller;
+    let bytes = caller.wide.map_or(0, |wide| u64::from(wide.span) * granule);
+    let mut access = remap.grants.owner;
+    for &address in &remap.wide {
+        let Some(handle) = handles.pop() else { break };
+        calls.map += 1;
+        if let Err(error) = driver.map(device, address, bytes, handle) {
+            handles.push(handle);
+            done.failure = Some((Phase::Map, error));
+            break;
+        }
+        done.wide.push((address, handle));
+        if access {
+            calls.set_access += 1;
+            access = set_access(caller, address, bytes, done);
+        }
+        grant_peers(caller, address, bytes, remap, done, calls);
+        if done.failure.is_some() {
+            break;
+        }
+    }
+    handles
+}
+
+/// Grants the owner access to a new mapping; false when the driver has no such call.
+fn set_access(caller: Caller<'_>, address: u64, bytes: u64, done: &mut Remapped) -> bool {
+    match caller.driver.set_access(caller.device, address, bytes, caller.device) {
+        Ok(()) => {}
+        Err(error) if error.is_unsupported() => done.no_access = true,
+        Err(error) => done.failure = Some((Phase::Map, error)),
+    }
+    !done.no_access
+}
+
+/// Grants the peers access to a new mapping, unless something has failed already.
+fn grant_peers(
+    caller: Caller<'_>,
+    address: u64,
+    bytes: u64,
+    remap: &Remap,
+    done: &mut Remapped,
+    calls: &mut DriverCalls,
+) {
+    for &peer in remap.grants.peers.iter() {
+        if done.failure.is_some() {
+            return;
+        }
+        calls.set_access += 1;
+        let answer = caller.driver.set_access(caller.device, address, bytes, peer);
+        done.failure = answer.err().map(|error| (Phase::Map, error));
+    }
 }
 
 /// Unmaps and frees; what the driver refuses stays as it is.
@@ -236,12 +350,13 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
     let mut handles = core::mem::take(&mut what.handles);
     for run in &what.runs {
         for (chunk, &handle) in run.handles.iter().enumerate() {
-            let address = run.addr + chunk as u64 * granule;
+            let bytes = u64::from(run.span) * granule;
+            let address = run.addr + chunk as u64 * bytes;
             calls.unmap += 1;
             match driver.unmap(device, address) {
                 Ok(()) => {
-                    unmapped.push(address);
-                    handles.push(Spare { handle, fresh: false });
+                    unmapped.extend((address..address + bytes).step_by(granule as usize));
+                    handles.push(Spare { handle, fresh: false, span: run.span });
                 }
                 Err(error) => {
                     failure.get_or_insert(error);

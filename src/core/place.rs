@@ -41,11 +41,19 @@ pub(crate) struct Place {
 impl Core {
     /// The cheapest place for a request in the segments of its reserved class.
     pub(crate) fn place(&self, request: &Request) -> Option<Place> {
+        // Wide chunks may need an alignment that the caller does not; without it they are done without.
+        let wide = self.wide_for(request).filter(|wide| wide.align > request.align.max(self.limits.granule));
+        let aligned = wide.and_then(|wide| self.place_aligned(request, wide.align));
+        aligned.or_else(|| self.place_aligned(request, request.align))
+    }
+
+    /// The same with the start of the block at a multiple of `align`.
+    fn place_aligned(&self, request: &Request, align: u64) -> Option<Place> {
         let mut best: Option<Place> = None;
         let mut hole = self.pools[request.class].head;
         let mut seen = 0;
         while hole != NONE && (seen < HOLES || best.is_none()) {
-            for candidate in self.places_at(hole, request) {
+            for candidate in self.places_at(hole, request, align) {
                 let key = |place: &Place| (place.missing, place.far_end, place.start);
                 if best.is_none_or(|known| key(&candidate) < key(&known)) {
                     best = Some(candidate);
@@ -59,7 +67,7 @@ impl Core {
 
     /// The place that begins where a live block ends, if everything there is free.
     pub(crate) fn place_behind(&self, id: BlockId, request: &Request) -> Option<Place> {
-        self.place_from(self.blocks[id].next, request)
+        self.place_from(self.blocks[id].next, request, request.align)
     }
 
     /// Marks the place's blocks busy and lists what must be mapped.
@@ -107,6 +115,7 @@ impl Core {
             home: request.stream,
             epoch,
             missing,
+            wide: Vec::new(),
             runs: Vec::new(),
             handles: Vec::new(),
             create: 0,
@@ -221,19 +230,23 @@ impl Core {
     }
 
     /// The ways to use a hole: begin with the free block before it, or end with the one behind.
-    fn places_at(&self, hole: BlockId, request: &Request) -> impl Iterator<Item = Place> {
+    fn places_at(&self, hole: BlockId, request: &Request, align: u64) -> impl Iterator<Item = Place> {
         let before = self.blocks[hole].prev;
         let first = if before != NONE && self.is_usable(before, request.stream) { before } else { hole };
         let behind = self.blocks[hole].next;
         let ends = behind != NONE && self.is_usable(behind, request.stream);
-        let forward = self.place_from(first, request);
-        let backward = if ends { self.place_to(behind, request) } else { None };
+        let mut forward = self.place_from(first, request, align);
+        if forward.is_none() && first != hole {
+            // An aligned block may begin behind the free one.
+            forward = self.place_from(hole, request, align);
+        }
+        let backward = if ends { self.place_to(behind, request, align) } else { None };
         [forward, backward].into_iter().flatten()
     }
 
     /// The place that begins where a block does.
-    pub(crate) fn place_from(&self, first: BlockId, request: &Request) -> Option<Place> {
-        let start = self.blocks.get(first)?.addr.next_multiple_of(request.align);
+    pub(crate) fn place_from(&self, first: BlockId, request: &Request, align: u64) -> Option<Place> {
+        let start = self.blocks.get(first)?.addr.next_multiple_of(align);
         let end = start + request.len;
         let mut missing = 0;
         let mut far_end = false;
@@ -257,9 +270,9 @@ impl Core {
         }
     }
 
-    fn place_to(&self, last: BlockId, request: &Request) -> Option<Place> {
+    fn place_to(&self, last: BlockId, request: &Request, align: u64) -> Option<Place> {
         let end = self.blocks[last].end();
-        let start = end.checked_sub(request.len)? & !(request.align - 1);
+        let start = end.checked_sub(request.len)? & !(align - 1);
         let mut missing = 0;
         let mut id = last;
         loop {
@@ -316,18 +329,21 @@ impl Core {
         let granule = self.limits.granule;
         let (first, end) = self.whole_chunks(block.addr, block.end());
         let home = &self.streams[block.home as usize];
-        if home.passed(block.epoch) {
+        let segment = &self.segments[block.segment as usize];
+        let (whole, wide) = (home.passed(block.epoch), !segment.wide.is_empty());
+        if whole && !wide {
             let chunks = ((end - first) / granule).min(*left);
             found.push((id, end - chunks * granule, end));
             *left -= chunks;
             return;
         }
-        let segment = &self.segments[block.segment as usize];
         let mut stop = end;
         while stop > first && *left > 0 {
             let passed = |addr: u64| {
                 let stamp = segment.stamp(addr, self.limits.shift);
-                stamp.stream == block.home && home.passed(stamp.epoch)
+                // A wide chunk moves whole or not at all.
+                (whole || stamp.stream == block.home && home.passed(stamp.epoch))
+                    && !(wide && segment.is_wide(addr, self.limits.shift))
             };
             let mut start = stop;
             while start > first && *left > 0 && passed(start - granule) {
@@ -350,7 +366,7 @@ impl Core {
         let segment = &self.segments[self.blocks[target].segment as usize];
         let chunks = (addr..end).step_by(self.limits.granule as usize);
         let handles = chunks.map(|at| segment.chunk(at, self.limits.shift).unwrap_or(PhysicalHandle(0)));
-        Run { block: target, addr, handles: handles.collect() }
+        Run { block: target, addr, span: 1, handles: handles.collect() }
     }
 
     /// The bytes of address space to ask for when a class has no room: the wish and the least.

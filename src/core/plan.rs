@@ -65,6 +65,8 @@ pub(crate) struct Request {
     pub(crate) asked_again: bool,
     /// No chunk may be moved: the driver refused to unmap one.
     pub(crate) no_moves: bool,
+    /// The device had no wide chunk, or not enough besides: only those of one granule are made.
+    pub(crate) no_wide: bool,
     /// No new reservation could be made.
     pub(crate) no_space: bool,
     /// Whether memory had to be given back or waited for.
@@ -119,6 +121,8 @@ pub(crate) struct Run {
     pub(crate) block: BlockId,
     /// Its first address.
     pub(crate) addr: u64,
+    /// Granules of each chunk: 1, or those of a wide one.
+    pub(crate) span: u32,
     /// The chunks, in address order.
     pub(crate) handles: SmallVec<[PhysicalHandle; 4]>,
 }
@@ -130,6 +134,13 @@ pub(crate) struct Spare {
     pub(crate) handle: PhysicalHandle,
     /// Whether it was never mapped, so that access for its owner is still to be set.
     pub(crate) fresh: bool,
+    /// Its granules: 1, or those of a wide one.
+    pub(crate) span: u32,
+}
+
+/// Granules of some chunks.
+pub(crate) fn granules_of(spares: &[Spare]) -> usize {
+    spares.iter().map(|spare| spare.span as usize).sum()
 }
 
 /// How to put physical memory behind one range.
@@ -145,8 +156,10 @@ pub(crate) struct Remap {
     pub(crate) home: StreamId,
     /// See `home`.
     pub(crate) epoch: u32,
-    /// Granules of the target that have no chunk.
+    /// Granules of the target that have no chunk and are to get one of their own.
     pub(crate) missing: Vec<u64>,
+    /// Where wide chunks are to go, all of them new.
+    pub(crate) wide: Vec<u64>,
     /// Chunks to take from elsewhere.
     pub(crate) runs: Vec<Run>,
     /// Chunks that have no address at the moment.
@@ -219,7 +232,7 @@ pub(crate) struct GiveBack {
     pub(crate) runs: Vec<Run>,
     /// Chunks to free.
     pub(crate) handles: Vec<Spare>,
-    /// How many chunks `handles` held at first.
+    /// How many granules `handles` held at first.
     pub(crate) freed_handles: usize,
     /// Classic segments to free.
     pub(crate) classic: Vec<Returned>,
@@ -237,7 +250,7 @@ impl Step {
 impl GiveBack {
     /// Sets the chunks without an address that are to be freed.
     pub(crate) fn set_handles(&mut self, handles: Vec<Spare>) {
-        self.freed_handles = handles.len();
+        self.freed_handles = granules_of(&handles);
         self.handles = handles;
     }
 
@@ -292,6 +305,12 @@ pub(crate) struct Remapped {
     pub(crate) created: u32,
     /// Granules of the target that got a chunk and have it now.
     pub(crate) mapped: Vec<(u64, PhysicalHandle)>,
+    /// The same for wide chunks.
+    pub(crate) wide: Vec<(u64, PhysicalHandle)>,
+    /// Wide chunks without an address that the driver does not take back.
+    pub(crate) stuck: Vec<Spare>,
+    /// Whether the driver had no wide chunk.
+    pub(crate) no_wide: bool,
     /// Addresses whose chunk was taken away.
     pub(crate) unmapped: Vec<u64>,
     /// Chunks left without an address.

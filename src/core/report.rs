@@ -42,7 +42,7 @@ impl Core {
             reserved: self.tally.reserved.stats[0].current as u64,
             idle,
             scattered: self.scattered(),
-            cached_handles: self.cached.len() as u64 * self.limits.granule,
+            cached_handles: self.cached_bytes(),
             largest_free: pools.iter().map(|share| share.largest_fit).max().unwrap_or(0),
             device_free: 0,
             device_total: self.limits.total,

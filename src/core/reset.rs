@@ -28,6 +28,8 @@ impl Core {
         self.ungranted.clear();
         self.vacant = super::growing::Vacant::default();
         self.cached.clear();
+        self.stuck.clear();
+        self.wide_chunks = 0;
         self.apart.clear();
         self.shunned.clear();
         (self.physical, self.classic, self.elsewhere, self.busy) = (0, 0, 0, 0);

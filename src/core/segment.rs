@@ -4,6 +4,8 @@
 //! backed one by one; each chunk is one physical handle, mapped whole at a granule border. A
 //! *classic* segment is one driver allocation that cannot move or shrink.
 
+use std::collections::BTreeMap;
+
 use super::block::BlockId;
 use super::pool::PoolIndex;
 use crate::driver::PhysicalHandle;
@@ -122,8 +124,11 @@ pub(crate) struct Segment {
     pub(crate) class: Class,
     /// The first block; blocks tile the segment from there.
     pub(crate) first: BlockId,
-    /// The chunk behind each granule, as far as any ever had one; empty for classic segments.
+    /// The chunk behind each granule, as far as any ever had one; empty for classic segments. A wide chunk is
+    /// behind several.
     pub(crate) chunks: Vec<Option<PhysicalHandle>>,
+    /// Wide chunks: their first granule's address, and how many granules they have.
+    pub(crate) wide: BTreeMap<u64, u32>,
     /// The stamp of each of these granules; apart, because frees touch nothing else.
     stamps: Vec<Stamp>,
     /// Bytes with physical memory.
@@ -145,6 +150,7 @@ impl Segment {
             class,
             first: super::block::NONE,
             chunks: Vec::new(),
+            wide: BTreeMap::new(),
             stamps: Vec::new(),
             mapped: 0,
             covered,
@@ -156,6 +162,28 @@ impl Segment {
     #[inline]
     pub(crate) fn chunk(&self, addr: u64, shift: u32) -> Option<PhysicalHandle> {
         self.chunks.get(((addr - self.base) >> shift) as usize).copied().flatten()
+    }
+
+    /// The chunks in address order: address, handle and granules of each.
+    pub(crate) fn each_chunk(&self, shift: u32) -> impl Iterator<Item = (u64, PhysicalHandle, u32)> {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            loop {
+                let chunk = *self.chunks.get(at)?;
+                let address = self.base + ((at as u64) << shift);
+                let span = self.wide.get(&address).copied().unwrap_or(1);
+                at += span as usize;
+                if let Some(handle) = chunk {
+                    return Some((address, handle, span));
+                }
+            }
+        })
+    }
+
+    /// Whether the granule is one of a wide chunk.
+    pub(crate) fn is_wide(&self, addr: u64, shift: u32) -> bool {
+        let before = self.wide.range(..=addr).next_back();
+        before.is_some_and(|(&first, &span)| addr < first + (u64::from(span) << shift))
     }
 
     /// The stamp of that granule.
@@ -170,6 +198,9 @@ impl Segment {
         if index >= self.chunks.len() {
             self.chunks.resize(index + 1, None);
             self.stamps.resize(index + 1, Stamp::default());
+        }
+        if !self.wide.is_empty() && chunk.is_none() {
+            self.wide.remove(&addr);
         }
         self.chunks[index] = chunk;
         self.stamps[index] = Stamp { stream, epoch: 0 };

@@ -113,15 +113,13 @@ impl Core {
         users
     }
 
-    /// The chunks of a pool and their addresses.
-    pub(crate) fn chunks_of(&self, pool: PoolIndex) -> Vec<(u64, PhysicalHandle)> {
-        let granule = self.limits.granule;
+    /// The chunks of a pool, with the address of each.
+    pub(crate) fn chunks_of(&self, pool: PoolIndex) -> Vec<(u64, Spare)> {
         let mut chunks = Vec::new();
         for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
-            let there = segment.chunks.iter().enumerate();
-            chunks.extend(
-                there.filter_map(|(at, chunk)| Some((segment.base + at as u64 * granule, (*chunk)?))),
-            );
+            let each = segment.each_chunk(self.limits.shift);
+            chunks
+                .extend(each.map(|(address, handle, span)| (address, Spare { handle, fresh: false, span })));
         }
         chunks
     }
@@ -158,16 +156,20 @@ impl Core {
         bare
     }
 
-    /// Notes that these granules of sleeping pools have lost their chunks.
-    pub(crate) fn strip(&mut self, addresses: &[u64]) {
+    /// Notes that sleeping pools have lost the chunks that were at these addresses.
+    pub(crate) fn strip(&mut self, chunks: &[(u64, Spare)]) {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let mut index = 0;
-        for &address in addresses {
-            let Some(there) = self.segment_index(address, index) else { continue };
+        for &(first, spare) in chunks {
+            let Some(there) = self.segment_index(first, index) else { continue };
             index = there;
-            self.segments[index].set_chunk(address, shift, None, 0);
-            self.segments[index].mapped -= granule;
-            self.count_reserved(self.segments[index].class, -(granule as i64));
+            let bytes = u64::from(spare.span) * granule;
+            self.wide_chunks -= usize::from(self.segments[index].wide.contains_key(&first));
+            for address in (first..first + bytes).step_by(granule as usize) {
+                self.segments[index].set_chunk(address, shift, None, 0);
+            }
+            self.segments[index].mapped -= bytes;
+            self.count_reserved(self.segments[index].class, -(bytes as i64));
         }
     }
 
@@ -243,6 +245,7 @@ impl Core {
             home: 0,
             epoch: 0,
             missing,
+            wide: Vec::new(),
             runs,
             handles,
             create,
@@ -266,10 +269,10 @@ impl Core {
         done.failure.is_none()
     }
 
-    /// Notes chunks that were freed, and those the driver did not take.
-    pub(crate) fn forget_chunks(&mut self, freed: usize, kept: Vec<Spare>) {
-        self.physical -= freed as u64 * self.limits.granule;
-        self.cached.extend(kept);
+    /// Notes that so many bytes of chunks were freed, and those the driver did not take.
+    pub(crate) fn forget_chunks(&mut self, freed: u64, kept: Vec<Spare>) {
+        self.physical -= freed;
+        self.keep_spares(kept);
     }
 
     /// Whether no queued work can touch a block, because its pool sleeps.

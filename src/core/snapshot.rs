@@ -61,6 +61,8 @@ pub struct SegmentSnapshot {
     pub pool: u64,
     /// Whether its pool sleeps: blocks then have addresses and no memory.
     pub is_asleep: bool,
+    /// Pieces of physical memory behind it: chunks, or the one of a classic segment.
+    pub chunks: u64,
     /// Blocks in address order.
     pub blocks: Vec<BlockSnapshot>,
 }
@@ -112,6 +114,7 @@ impl Core {
                         base: segment.base,
                         pool: self.pools.get(segment.class.pool()).serial,
                         is_asleep: self.is_asleep(segment.class.pool()),
+                        chunks: 0,
                         blocks: Vec::new(),
                     });
                     run.push(self.block_snapshot(block, resting.get(&block.addr)));
@@ -120,8 +123,24 @@ impl Core {
             }
             segments.extend(run);
         }
+        for run in &mut segments {
+            run.chunks = self.pieces_behind(run);
+        }
         segments.sort_by_key(|segment| segment.address);
-        Snapshot { segments, cached_handles: self.cached.len() as u64 * self.limits.granule }
+        Snapshot { segments, cached_handles: self.cached_bytes() }
+    }
+
+    /// How many pieces of physical memory are behind a stretch.
+    fn pieces_behind(&self, run: &SegmentSnapshot) -> u64 {
+        if !run.is_expandable {
+            return 1;
+        }
+        let Some(segment) = self.segment_of(run.address) else { return 0 };
+        let end = run.address + run.total_size;
+        let granules = (run.address..end).step_by(self.limits.granule as usize);
+        let backed = granules.filter(|&at| segment.chunk(at, self.limits.shift).is_some()).count() as u64;
+        let more: u64 = segment.wide.range(run.address..end).map(|(_, &span)| u64::from(span) - 1).sum();
+        backed - more
     }
 
     fn block_snapshot(&self, block: &Block, rests: Option<&Resting>) -> BlockSnapshot {

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{Closing, GiveBack, Returned, Run, Step};
+use super::plan::{Closing, GiveBack, Returned, Run, Step, granules_of};
 use super::pool::PoolIndex;
 use super::segment::Class;
 use super::stream::StreamId;
@@ -40,11 +40,19 @@ impl Core {
             // A chunk without an address is of no pool and no age.
             let all = choice.pool.is_none() && choice.since == u64::MAX;
             let cached = if all { (left.div_ceil(granule) as usize).min(self.cached.len()) } else { 0 };
-            back.set_handles(self.cached.split_off(self.cached.len() - cached));
-            left = left.saturating_sub(cached as u64 * granule);
+            let mut handles = self.cached.split_off(self.cached.len() - cached);
+            if all && left > 0 {
+                handles.append(&mut self.stuck);
+            }
+            left = left.saturating_sub(granules_of(&handles) as u64 * granule);
+            back.set_handles(handles);
             back.runs = self.idle_runs(choice, left.div_ceil(granule));
             let moved: usize = back.runs.iter().map(|run| run.handles.len()).sum();
             left = left.saturating_sub(moved as u64 * granule);
+            let wide = self.idle_wide(choice, left.div_ceil(granule));
+            let granules: u64 = wide.iter().map(|run| u64::from(run.span)).sum();
+            left = left.saturating_sub(granules * granule);
+            back.runs.extend(wide);
         }
         let ids = self.idle_segments_of(choice, left, |core, class| !core.is_sourced(class));
         back.classic = self.take_classic(ids).classic;

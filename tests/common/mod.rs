@@ -557,11 +557,7 @@ fn verify_snapshot(
 
 /// Mappings that the segments of a snapshot stand for: one for each chunk and each classic block.
 fn mappings(snapshot: &Snapshot) -> u64 {
-    let count = |segment: &SegmentSnapshot| match segment.is_expandable {
-        _ if segment.is_asleep => 0,
-        true => segment.total_size / GRANULE,
-        false => 1,
-    };
+    let count = |segment: &SegmentSnapshot| if segment.is_asleep { 0 } else { segment.chunks };
     snapshot.segments.iter().map(count).sum()
 }
 
