@@ -6,8 +6,11 @@
 mod common;
 
 use ascend_alloc::driver::{DeviceId, Stream};
-use ascend_alloc::{DevicePtr, Error, Result};
+use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, Result};
 use common::{CLASSIC, G, M, Setup, World, assert_nothing_held};
+
+/// Chunks of 20 MiB where a request grows by as much.
+const WIDE: &str = "large_segment_size_mb:20";
 
 /// Codes a call may fail with: no memory, refused by the driver, no context, not supported.
 const CODES: [i32; 4] = [207_001, 507_899, 107_002, 207_000];
@@ -49,7 +52,7 @@ fn request(world: &mut World, device: DeviceId, bytes: u64, stream: Stream) -> R
     Ok(())
 }
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "the first request of a device",
         setup: Setup::default,
@@ -148,6 +151,102 @@ const SCENARIOS: [Scenario; 9] = [
         setup: || Setup::default().conf(CLASSIC),
         prepare: idle_memory,
         operate: |world, _| world.alloc.empty_cache(None),
+    },
+    Scenario {
+        name: "a request that takes wide chunks",
+        setup: || Setup::default().conf(WIDE),
+        prepare: |world| vec![world.stream()],
+        operate: |world, streams| request(world, 0, 45 * M, streams[0]),
+    },
+    Scenario {
+        name: "a request that needs the memory of idle wide chunks",
+        setup: || Setup::default().conf(WIDE).capacity(64 * M),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let blocks = [20, 4, 20, 4].map(|mib| world.alloc(mib * M, streams[0]));
+            world.work(streams[0], "t1", blocks[0]);
+            world.free(blocks[0]);
+            world.free(blocks[2]);
+            streams
+        },
+        operate: |world, streams| request(world, 0, 46 * M, streams[1]),
+    },
+    Scenario {
+        name: "emptying wide chunks by age",
+        setup: || Setup::default().conf(WIDE),
+        prepare: |world| {
+            let streams = vec![world.stream()];
+            let blocks = [41, 3, 25].map(|mib| world.alloc(mib * M, streams[0]));
+            blocks.iter().for_each(|&block| world.work(streams[0], "t", block));
+            world.free(blocks[0]);
+            world.free(blocks[2]);
+            streams
+        },
+        operate: |world, _| {
+            let options = EmptyOptions { min_age: Some(Age::Frees(0)), ..EmptyOptions::default() };
+            world.alloc.empty_cache_with(None, &options).map(|_| ())
+        },
+    },
+    Scenario {
+        name: "a request beyond the soft limit",
+        setup: || Setup::default().conf("soft_limit_mb:24"),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let blocks = [8, 4, 8].map(|mib| world.alloc(mib * M, streams[0]));
+            world.work(streams[0], "t1", blocks[2]);
+            world.free(blocks[0]);
+            world.free(blocks[2]);
+            streams
+        },
+        operate: |world, streams| request(world, 0, 24 * M, streams[1]),
+    },
+    Scenario {
+        name: "a fixed block beyond the soft limit",
+        setup: || Setup::default().conf("expandable_segments:False,soft_limit_mb:24"),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let blocks = [8, 20].map(|mib| world.alloc(mib * M, streams[0]));
+            world.work(streams[0], "t1", blocks[0]);
+            blocks.iter().for_each(|&block| world.free(block));
+            streams
+        },
+        operate: |world, streams| request(world, 0, 30 * M, streams[1]),
+    },
+    Scenario {
+        name: "memory that decays",
+        setup: || Setup::default().conf("decay_ops:100,front_cache:False"),
+        prepare: |world| {
+            let streams = vec![world.stream(), world.stream()];
+            let blocks = [30, 4, 20, 4].map(|mib| world.alloc(mib * M, streams[0]));
+            world.work(streams[0], "t1", blocks[0]);
+            world.free(blocks[0]);
+            world.free(blocks[2]);
+            // A block for the pairs below, so that each of them is served without the driver.
+            world.free(blocks[3]);
+            streams
+        },
+        operate: |world, streams| {
+            // Whatever goes wrong while memory decays, no call of the program fails.
+            for _ in 0..300 {
+                let ptr = world.alloc.allocate(0, 4 * M, 0, streams[0])?;
+                world.alloc.deallocate(ptr).expect("freed");
+            }
+            Ok(())
+        },
+    },
+    Scenario {
+        name: "a request that needs the memory of a stream that is gone",
+        setup: || Setup::default().capacity(32 * M),
+        prepare: |world| {
+            world.sim.executor().set_destroy_waits(false);
+            let streams = [world.stream(), world.stream()];
+            let a = world.alloc(28 * M, streams[0]);
+            world.work(streams[0], "t1", a);
+            world.free(a);
+            world.destroy(streams[0]);
+            vec![streams[1]]
+        },
+        operate: |world, streams| request(world, 0, 28 * M, streams[0]),
     },
 ];
 
@@ -257,6 +356,21 @@ fn growing_and_giving_back() {
 #[test]
 fn classic_segments() {
     play_all(6..9);
+}
+
+#[test]
+fn wide_chunks() {
+    play_all(9..12);
+}
+
+#[test]
+fn limits_and_decay() {
+    play_all(12..15);
+}
+
+#[test]
+fn streams_that_are_gone() {
+    play_all(15..16);
 }
 
 /// The scenarios do what their names say, or the faults would not strike where they should.

@@ -177,15 +177,17 @@ pub(super) static KEYS: [Key; 32] = [
     torch_npu(
         "large_segment_size_mb",
         Slot::Size { unit: MIB, range: (11, most(MIB)), field: field!(large_segment_size) },
-        Reach::Fixed,
-        "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB. Growable \
-         segments grow by what a request lacks, whatever the value.",
+        Reach::Everything,
+        "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB. Where it is set, \
+         also the size of the chunks by which growable segments grow inside a large enough block: fewer driver \
+         calls, but such a chunk goes back to the device only when all of it is free, and blocks that hold one \
+         cannot be exported. Where it is not set they grow by the smallest chunks.",
     ),
     Key {
         name: "segment_size_mb",
         slot: Slot::Size { unit: MIB, range: (20, 512), field: field!(large_segment_size) },
         family: Family::OldName("large_segment_size_mb"),
-        reach: Reach::Fixed,
+        reach: Reach::Everything,
         effect: "Old name of large_segment_size_mb; refused together with it in one text.",
     },
     torch_npu(
@@ -199,9 +201,9 @@ pub(super) static KEYS: [Key; 32] = [
         "page_size",
         Slot::Pages(field!(page_size)),
         Reach::Everything,
-        "1g: growable segments are backed by chunks of 1 GiB, small requests too, on devices that have such \
-         pages; memory then grows, moves and shrinks in steps of 1 GiB. Otherwise the device's usual pages, \
-         called huge.",
+        "1g: where a request covers a whole 1 GiB of new memory that is a page of 1 GiB, on devices that have \
+         such pages and one left; it goes back only when all of it is free, and blocks that hold one cannot be \
+         exported. Everything else has the device's usual pages, called huge, and so has everything otherwise.",
     ),
     torch_npu(
         "multi_stream_lazy_reclaim",

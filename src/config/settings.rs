@@ -52,7 +52,7 @@ pub struct Config {
     /// `1 MiB << i` up to twice that; the first also for all below, the last for all above.
     pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
     /// `large_segment_size_mb`, in bytes: the fixed block fetched for requests of more than 1 MiB
-    /// and less than 10 MiB.
+    /// and less than 10 MiB; where set, also the chunks of large growth.
     pub large_segment_size: u64,
     /// `base_addr_aligned_kb`, in bytes: alignment of the blocks of 2 MiB and more in growable
     /// segments; 0 leaves the usual 512.

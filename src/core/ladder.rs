@@ -56,7 +56,7 @@ pub(super) enum Chunks {
     /// The remap is complete.
     Found,
     /// Idle wide chunks, which cannot be moved, are to be given back so that others can be had.
-    BreakFirst(Vec<Run>),
+    BreakFirst(GiveBack),
     /// Epochs should be closed before growing beyond the headroom.
     CloseFirst,
     /// The device should be waited for, because that alone opens the memory of destroyed streams.
@@ -309,9 +309,9 @@ impl Core {
                 self.abandon(remap);
                 return Some(Step::WaitDevice(epochs));
             }
-            Chunks::BreakFirst(runs) => {
+            Chunks::BreakFirst(back) => {
                 self.abandon(remap);
-                return Some(Step::GiveBack(GiveBack { runs, ..GiveBack::default() }));
+                return Some(Step::GiveBack(back));
             }
             Chunks::Missing => self.abandon(remap),
         }
@@ -395,9 +395,9 @@ impl Core {
         let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
         left -= moves;
         if left > 0 && request.rung >= Rung::Map && request.refusal.is_none() {
-            let wide = self.idle_wide(Choice::ALL, left);
-            if !wide.is_empty() {
-                return Chunks::BreakFirst(wide);
+            let back = self.wide_to_break(left);
+            if !back.is_empty() {
+                return Chunks::BreakFirst(back);
             }
         }
         if left > 0 && !request.closed && self.can_close() {

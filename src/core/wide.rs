@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{Remap, Request, Run, Spare};
+use super::plan::{GiveBack, Remap, Request, Run, Spare};
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::driver::{PageKind, PhysicalHandle};
@@ -112,6 +112,15 @@ impl Core {
             id = self.blocks[id].list_next;
         }
         found.into_iter().map(|(id, address, span)| self.seize_wide(id, address, span)).collect()
+    }
+
+    /// Wide chunks to be given back for a request that lacks so many granules.
+    pub(super) fn wide_to_break(&mut self, lack: u64) -> GiveBack {
+        let mut back = GiveBack::default();
+        back.set_handles(core::mem::take(&mut self.stuck));
+        let left = lack.saturating_sub(back.freed_handles as u64);
+        back.runs = if left > 0 { self.idle_wide(Choice::ALL, left) } else { Vec::new() };
+        back
     }
 
     /// Chunks without an address that are put aside: those of one granule serve the next request, wide ones

@@ -125,6 +125,11 @@ impl Program {
             setup.sim.backing = BackingMode::Mapped;
         }
         setup.conf.expandable_segments = flavor.expandable;
+        if flavor.expandable {
+            setup.conf.large_segment_size = [20, 20, 12, 40][rng.usize(..4)] * M;
+        }
+        setup.conf.decay_ops = [0, 0, 0, 60][rng.usize(..4)];
+        setup.conf.soft_limit = [None, None, None, Some(setup.sim.capacity / 2)][rng.usize(..4)];
         setup.conf.front_cache = rng.u8(..4) > 0;
         setup.conf.epoch_frees = [64, 72][rng.usize(..2)];
         setup.conf.headroom = [0.0, 0.02, 1.0][rng.usize(..3)];
@@ -294,7 +299,14 @@ impl Program {
     /// With chunks that move, memory is out only when there are not enough for the live blocks and the
     /// request together.
     fn must_be_full(&self, device: DeviceId, bytes: u64, align: u64) {
-        if self.has_classic(device) || self.armed || self.space_is_short || self.pooled.restrain(device) {
+        // A wide chunk keeps all its granules while anything in it is live.
+        let wide = self.world.alloc.config().sets_chunk_size();
+        if wide
+            || self.has_classic(device)
+            || self.armed
+            || self.space_is_short
+            || self.pooled.restrain(device)
+        {
             return;
         }
         let live = self.world.live.iter().filter(|(_, block)| block.device == device);
