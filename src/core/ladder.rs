@@ -19,7 +19,7 @@
 use smallvec::SmallVec;
 
 use super::Core;
-use super::plan::{Closing, GiveBack, Remap, Request, Run, Rung, Step};
+use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::error::Error;
