@@ -38,16 +38,28 @@
 //! recording no event in them.
 
 mod allocator;
+mod buffer;
+#[cfg(feature = "allocator-api2")]
+mod container;
 mod front;
 mod options;
+mod pages;
+mod register;
 mod source;
 mod stats;
 mod streams;
+mod transfer;
 mod worker;
 
 pub use allocator::PinnedAllocator;
+pub use buffer::{InFlight, PinnedBuffer, Plain};
+#[cfg(feature = "allocator-api2")]
+pub use container::Pinned;
 pub use options::{FreeOrder, PinnedForm, PinnedOptions};
+pub use pages::PageMemory;
+pub use register::{HostMemory, HostRegistry, Registered};
 pub use stats::{DurationStat, PinnedStats};
+pub use transfer::{Method, Progress, StagingRing, Workload, advise};
 
 /// The start of a page-locked block, as the allocator hands it out.
 ///

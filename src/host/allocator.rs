@@ -136,6 +136,34 @@ impl PinnedAllocator {
         self.allocate_slowly(bytes, align)
     }
 
+    /// Blocks of at most `most` bytes (0: the largest request) that have `bytes` bytes together, for data larger than one
+    /// region can be. Bytes of each block and the block, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate); blocks taken before that are given back.
+    pub fn allocate_split(&self, bytes: u64, most: u64) -> Result<Vec<(u64, HostPtr)>> {
+        let most =
+            if most == 0 { self.options.largest_request } else { most.min(self.options.largest_request) };
+        let mut blocks = Vec::new();
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(most);
+            match self.allocate(part, 0) {
+                Ok(ptr) => blocks.push((part, ptr)),
+                Err(error) => {
+                    for (_, ptr) in blocks {
+                        let given_back = self.deallocate(ptr);
+                        debug_assert!(given_back.is_ok(), "{given_back:?}");
+                    }
+                    return Err(error);
+                }
+            }
+            left -= part;
+        }
+        Ok(blocks)
+    }
+
     /// Gives a block back. Copies that were recorded may still run. [`HostPtr::NULL`] is accepted.
     ///
     /// # Errors

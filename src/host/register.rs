@@ -1,0 +1,378 @@
+//! Memory of others, registered for a device for as long as a guard lives.
+//!
+//! A registration is checked before the driver is asked: its start is a multiple of the page, it overlaps no other one
+//! of this registry, and kernels up to 5.10 register only memory that is page-locked already.
+
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use super::allocator::os_page;
+use super::buffer::{PinnedBuffer, Plain};
+use super::{KernelPtr, PageMemory};
+use crate::driver::{
+    CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, Engine, HostCalls, RegisterKind, Stream,
+};
+use crate::error::{Error, PointerKind, Result};
+use crate::sync::Mutex;
+
+/// Memory that can be registered: it stays where it is for as long as it lives.
+///
+/// # Safety
+///
+/// The range is valid memory of this process until the value is dropped, and moving the value does not move it.
+pub unsafe trait HostMemory {
+    /// The first address and the bytes.
+    fn range(&self) -> (u64, u64);
+
+    /// Whether the pages come from `aclrtMallocHost`, so that they are locked already.
+    fn is_page_locked(&self) -> bool {
+        false
+    }
+}
+
+// SAFETY: the slice is there for ever.
+unsafe impl HostMemory for &'static mut [u8] {
+    fn range(&self) -> (u64, u64) {
+        (self.as_ptr().expose_provenance() as u64, self.len() as u64)
+    }
+}
+
+// SAFETY: the block stays where it is until the buffer is dropped.
+unsafe impl<T: Plain> HostMemory for PinnedBuffer<T> {
+    fn range(&self) -> (u64, u64) {
+        (self.ptr().address(), self.bytes())
+    }
+
+    fn is_page_locked(&self) -> bool {
+        true
+    }
+}
+
+/// All registrations made through one driver.
+pub struct HostRegistry {
+    driver: Arc<dyn Driver>,
+    ranges: Mutex<BTreeMap<u64, Range>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    bytes: u64,
+    device: DeviceId,
+    /// A call of the driver for it is under way.
+    busy: bool,
+    /// Where kernels find it, if the driver said so.
+    kernel: Option<u64>,
+}
+
+impl HostRegistry {
+    /// A registry without registrations.
+    #[must_use]
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
+        Arc::new(Self { driver, ranges: Mutex::default() })
+    }
+
+    /// Registers memory; it belongs to the guard until it is unregistered.
+    ///
+    /// # Errors
+    ///
+    /// As [`register_raw`](Self::register_raw); the memory comes back with it.
+    pub fn register<M: HostMemory>(
+        self: &Arc<Self>,
+        memory: M,
+        device: DeviceId,
+        kind: RegisterKind,
+    ) -> Result<Registered<M>, (Error, M)> {
+        let (start, bytes) = memory.range();
+        // SAFETY: the guard owns the memory, which is valid until it is dropped, and unregisters it before that.
+        let registered = unsafe { self.add(start, bytes, device, kind, memory.is_page_locked()) };
+        match registered {
+            Ok(()) => Ok(Registered {
+                registry: Arc::clone(self),
+                memory: ManuallyDrop::new(memory),
+                uses: Mutex::default(),
+                start,
+            }),
+            Err(error) => Err((error, memory)),
+        }
+    }
+
+    /// Registers memory that somebody else owns, to be ended with [`unregister_raw`](Self::unregister_raw).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for null, zero bytes, a start that is no multiple of the page, and memory that this kernel
+    /// cannot register; [`Error::State`] when a part of the range is registered; [`Error::Driver`] when the driver refuses, or
+    /// has no such call.
+    ///
+    /// # Safety
+    ///
+    /// The range is valid memory of this process until it is unregistered. If `page_locked` is true, it comes from
+    /// `aclrtMallocHost`.
+    pub unsafe fn register_raw(
+        &self,
+        start: u64,
+        bytes: u64,
+        device: DeviceId,
+        kind: RegisterKind,
+        page_locked: bool,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.add(start, bytes, device, kind, page_locked) }
+    }
+
+    /// Ends a registration by its start. Work that uses the memory must be done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when none of this registry begins there; [`Error::Driver`] when the driver refuses, and the
+    /// registration stays.
+    pub fn unregister_raw(&self, start: u64) -> Result<()> {
+        let device = {
+            let mut ranges = self.ranges.lock();
+            match ranges.get_mut(&start) {
+                Some(range) if !range.busy => {
+                    range.busy = true;
+                    range.device
+                }
+                _ => {
+                    let inside = inside(&ranges, start).is_some_and(|(base, _)| base != start);
+                    let kind = if inside { PointerKind::Interior } else { PointerKind::Foreign };
+                    return Err(Error::Pointer { address: start, kind });
+                }
+            }
+        };
+        let answer = self.calls().and_then(|calls| calls.unregister(device, start).map_err(Error::from));
+        let mut ranges = self.ranges.lock();
+        match answer {
+            Ok(()) => _ = ranges.remove(&start),
+            Err(_) => {
+                if let Some(range) = ranges.get_mut(&start) {
+                    range.busy = false;
+                }
+            }
+        }
+        answer
+    }
+
+    /// Whether a registration of this registry contains the byte.
+    #[must_use]
+    pub fn is_registered(&self, address: u64) -> bool {
+        inside(&self.ranges.lock(), address).is_some()
+    }
+
+    /// Whether an engine of the device can reach registered host memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] when the driver cannot say (before CANN 9.0).
+    pub fn can_reach(&self, device: DeviceId, engine: Engine) -> Result<bool> {
+        self.calls()?.can_reach_host(device, engine).map_err(Error::from)
+    }
+
+    /// Where kernels find a registered byte.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pointer`] when the byte is in no registration; [`Error::Driver`] when that is not mapped.
+    pub fn kernel_ptr(&self, address: u64) -> Result<KernelPtr> {
+        let found = inside(&self.ranges.lock(), address);
+        let Some((base, range)) = found else {
+            return Err(Error::Pointer { address, kind: PointerKind::Foreign });
+        };
+        let start = match range.kernel {
+            Some(start) => start,
+            None => self.calls()?.device_pointer(range.device, base)?,
+        };
+        Ok(KernelPtr::new(start + (address - base), false))
+    }
+
+    /// # Safety
+    ///
+    /// As [`register_raw`](Self::register_raw).
+    unsafe fn add(
+        &self,
+        start: u64,
+        bytes: u64,
+        device: DeviceId,
+        kind: RegisterKind,
+        page_locked: bool,
+    ) -> Result<()> {
+        self.check(start, bytes, kind, page_locked)?;
+        let calls = self.calls()?;
+        {
+            let mut ranges = self.ranges.lock();
+            if let Some(reason) = taken(&ranges, start, bytes) {
+                return Err(Error::State { operation: "registering host memory", reason });
+            }
+            // Taken now, so that no other thread asks the driver for an overlapping range meanwhile.
+            ranges.insert(start, Range { bytes, device, busy: true, kernel: None });
+        }
+        // SAFETY: the caller's promise.
+        let answer = unsafe { calls.register(device, start, bytes, kind) };
+        let mut ranges = self.ranges.lock();
+        match answer {
+            Ok(kernel) => {
+                ranges.insert(start, Range { bytes, device, busy: false, kernel });
+                Ok(())
+            }
+            Err(error) => {
+                ranges.remove(&start);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What can be known to be wrong before the driver is asked.
+    fn check(&self, start: u64, bytes: u64, kind: RegisterKind, page_locked: bool) -> Result<()> {
+        let wrong = |name, value, expected| Err(Error::Argument { name, value, expected });
+        if start == 0 {
+            return wrong("start", "null".to_owned(), "memory of this process");
+        }
+        if !start.is_multiple_of(os_page()) {
+            return wrong("start", format!("{start:#x}"), "a multiple of the system's page");
+        }
+        if bytes == 0 || start.checked_add(bytes).is_none() {
+            return wrong("bytes", bytes.to_string(), "more than 0, within the address space");
+        }
+        if !kind.pinned && !kind.mapped {
+            return wrong("kind", "neither".to_owned(), "pinned, mapped or both");
+        }
+        if page_locked {
+            if kind.pinned {
+                return wrong("kind", "pinned".to_owned(), "mapped alone: the memory is page-locked already");
+            }
+            return Ok(());
+        }
+        let version = self.calls()?.kernel_version();
+        if version.is_some_and(|version| version.allows_registration()) {
+            return Ok(());
+        }
+        let version = version.map_or("unknown".to_owned(), |version| version.to_string());
+        wrong(
+            "memory",
+            format!("not from aclrtMallocHost, on kernel {version}"),
+            "page-locked memory of a PinnedAllocator: kernels up to 5.10 cannot register other memory safely",
+        )
+    }
+
+    fn calls(&self) -> Result<&dyn HostCalls> {
+        self.driver.host_calls().ok_or_else(|| {
+            Error::Driver(DriverError {
+                call: "aclrtHostRegisterV2",
+                arguments: String::new(),
+                code: CODE_NOT_SUPPORTED,
+                name: crate::acl::codes::name(CODE_NOT_SUPPORTED),
+                message: Some("this driver does not register host memory".to_owned()),
+                missing_symbol: None,
+            })
+        })
+    }
+}
+
+impl core::fmt::Debug for HostRegistry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HostRegistry").field("ranges", &self.ranges.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// Memory that is registered for a device. It is unregistered, and then dropped, with the guard; both after the
+/// streams that were recorded have done their work.
+pub struct Registered<M: HostMemory> {
+    registry: Arc<HostRegistry>,
+    memory: ManuallyDrop<M>,
+    uses: Mutex<Vec<(DeviceId, Stream)>>,
+    start: u64,
+}
+
+impl<M: HostMemory> Registered<M> {
+    /// Tells that work queued on a stream uses the memory: the registration ends only after a wait for that stream.
+    pub fn record_use(&self, device: DeviceId, stream: Stream) {
+        let mut uses = self.uses.lock();
+        if !uses.contains(&(device, stream)) {
+            uses.push((device, stream));
+        }
+    }
+
+    /// Where kernels find the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostRegistry::kernel_ptr`].
+    pub fn kernel_ptr(&self) -> Result<KernelPtr> {
+        self.registry.kernel_ptr(self.start)
+    }
+
+    /// The first address and the bytes.
+    #[must_use]
+    pub fn range(&self) -> (u64, u64) {
+        self.memory.range()
+    }
+
+    /// Waits for the recorded streams and ends the registration; the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] when a stream cannot be waited for or the driver refuses; the memory is still registered and
+    /// comes back with it.
+    pub fn unregister(mut self) -> Result<M, (Error, Self)> {
+        if let Err(error) = self.end() {
+            return Err((error, self));
+        }
+        // SAFETY: the value is forgotten right after, so the memory is taken once.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        // SAFETY: the registry is not used through the guard any more, which is forgotten: it is dropped once.
+        drop(unsafe { core::ptr::read(&self.registry) });
+        drop(core::mem::take(self.uses.get_mut()));
+        core::mem::forget(self);
+        Ok(memory)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let uses = self.uses.get_mut();
+        while let Some(&(device, stream)) = uses.last() {
+            self.registry.driver.synchronize_stream(device, stream)?;
+            uses.pop();
+        }
+        self.registry.unregister_raw(self.start)
+    }
+}
+
+impl<M: HostMemory> Drop for Registered<M> {
+    fn drop(&mut self) {
+        if self.end().is_ok() {
+            // SAFETY: the guard is being dropped: nobody looks at the memory after this.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+        // Otherwise the device may still reach the memory: it stays, for the rest of the process.
+    }
+}
+
+impl<M: HostMemory> core::fmt::Debug for Registered<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Registered").field("start", &self.start).finish_non_exhaustive()
+    }
+}
+
+/// The registration that contains an address.
+fn inside(ranges: &BTreeMap<u64, Range>, address: u64) -> Option<(u64, Range)> {
+    let (&base, &range) = ranges.range(..=address).next_back()?;
+    (address - base < range.bytes).then_some((base, range))
+}
+
+/// Why a range cannot be registered, if a part of it is.
+fn taken(ranges: &BTreeMap<u64, Range>, start: u64, bytes: u64) -> Option<&'static str> {
+    if ranges.get(&start).is_some_and(|range| range.bytes == bytes) {
+        return Some("the range is registered already");
+    }
+    let before = ranges.range(..start + bytes).next_back();
+    let overlaps = before.is_some_and(|(&base, range)| base + range.bytes > start);
+    overlaps.then_some("it overlaps a registration; unregister that first")
+}
+
+// SAFETY: the pages stay where they are until the value is dropped.
+unsafe impl HostMemory for PageMemory {
+    fn range(&self) -> (u64, u64) {
+        (self.address(), self.len() as u64)
+    }
+}
