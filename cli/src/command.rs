@@ -8,6 +8,7 @@ use ascend_alloc::Config;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::bandwidth::Bandwidth;
 use crate::doctor::Doctor;
 use crate::figures::{Phase, Plan, measure};
 use crate::rig::RigOptions;
@@ -30,6 +31,8 @@ enum Action {
     Replay(Replay),
     /// Looks at the runtime library of this machine and says what the allocator will do on it.
     Doctor(Doctor),
+    /// Measures copies between host memory and a device: pageable, page-locked, and zero copy.
+    Bandwidth(Bandwidth),
 }
 
 const EXITS: &str = "\
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
     match Cli::parse().action {
         Action::Replay(replay) => replay.run(),
         Action::Doctor(doctor) => doctor.run(),
+        Action::Bandwidth(bandwidth) => bandwidth.run(),
     }
 }
 

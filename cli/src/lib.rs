@@ -4,9 +4,11 @@
 //!  command ─► figures ─┬─► replay ─► rig ─► meter        trace: reads files
 //!     │                ├─► timing ─► rig                 verify: blocks keep their bytes
 //!     ├─► table        └─► search ─► replay              report: the figures, as JSON
-//!     └─► doctor: the runtime library of this machine; replay is on the simulator alone
+//!     ├─► doctor: the runtime library of this machine; replay is on the simulator alone
+//!     └─► bandwidth: host memory to the device and back
 //! ```
 
+pub mod bandwidth;
 pub mod command;
 pub mod doctor;
 pub mod figures;

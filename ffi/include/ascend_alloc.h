@@ -379,6 +379,97 @@ typedef void (*ascend_alloc_release_t)(void *user);
 typedef int (*ascend_alloc_memory_callback_t)(int device, size_t size, void *user);
 
 /*
+ One statistic over time.
+ */
+typedef struct ascend_alloc_stat_t {
+  /*
+   The value now.
+   */
+  int64_t current;
+  /*
+   The highest value since the peaks were reset.
+   */
+  int64_t peak;
+  /*
+   Sum of all increases since the sums were reset.
+   */
+  int64_t allocated;
+  /*
+   Sum of all decreases since the sums were reset.
+   */
+  int64_t freed;
+} ascend_alloc_stat_t;
+
+/*
+ How long calls of one kind took, in microseconds.
+ */
+typedef struct AscendAllocDurationStat {
+  /*
+   All calls together.
+   */
+  uint64_t total;
+  /*
+   The longest.
+   */
+  uint64_t max;
+  /*
+   The shortest; 0 when there was none.
+   */
+  uint64_t min;
+  /*
+   How many.
+   */
+  uint64_t count;
+  /*
+   The mean; 0 when there was none.
+   */
+  uint64_t avg;
+} AscendAllocDurationStat;
+
+/*
+ Statistics of page-locked memory taken through a device, with the names and meanings of PyTorch's host
+ allocator. Sizes in bytes.
+ */
+typedef struct AscendAllocHostStats {
+  /*
+   Set by the caller to the size of this struct; later versions grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Blocks in use or waiting for streams, a count.
+   */
+  struct ascend_alloc_stat_t active_requests;
+  /*
+   Their bytes, as rounded.
+   */
+  struct ascend_alloc_stat_t active_bytes;
+  /*
+   Regions held, a count.
+   */
+  struct ascend_alloc_stat_t allocations;
+  /*
+   Page-locked memory held, in use or free.
+   */
+  struct ascend_alloc_stat_t allocated_bytes;
+  /*
+   Memory taken of the runtime library, a count.
+   */
+  int64_t num_host_alloc;
+  /*
+   Memory given back, a count.
+   */
+  int64_t num_host_free;
+  /*
+   How long taking memory took.
+   */
+  struct AscendAllocDurationStat host_alloc_time;
+  /*
+   How long giving it back took.
+   */
+  struct AscendAllocDurationStat host_free_time;
+} AscendAllocHostStats;
+
+/*
  Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
  stream; null when there is none. Called without any lock, by the thread that allocates; it must not
  allocate from the same pool, and nothing may be thrown out of it.
@@ -428,28 +519,6 @@ typedef struct ascend_alloc_pool_options_t {
    */
   int use_on_oom;
 } ascend_alloc_pool_options_t;
-
-/*
- One statistic over time.
- */
-typedef struct ascend_alloc_stat_t {
-  /*
-   The value now.
-   */
-  int64_t current;
-  /*
-   The highest value since the peaks were reset.
-   */
-  int64_t peak;
-  /*
-   Sum of all increases since the sums were reset.
-   */
-  int64_t allocated;
-  /*
-   Sum of all decreases since the sums were reset.
-   */
-  int64_t freed;
-} ascend_alloc_stat_t;
 
 /*
  A statistic for all blocks, and apart for small ones (at most 1 MiB) and large ones.
@@ -1036,25 +1105,48 @@ int ascend_alloc_add_memory_callback(ascend_alloc_memory_callback_t callback,
 int ascend_alloc_remove_memory_callback(uint64_t callback_number);
 
 /*
- Page-locked host memory of at least size bytes. Unsupported in this version: null, and
- ASCEND_ALLOC_STATUS_UNSUPPORTED as last status.
+ Page-locked host memory of at least size bytes at a multiple of 512, taken through the device, which
+ copies with any device may use. The content is not defined; freed memory is kept for later requests as
+ the pinned_* settings say. A size of 0 gives null and is no error; for every other size null
+ means that ascend_alloc_last_status says why. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_malloc.
  */
 void *ascend_alloc_host_malloc(size_t size, int device);
 
 /*
- Gives page-locked host memory back. Unsupported in this version; null is accepted.
+ Gives page-locked host memory back; null is accepted. Copies that were told with
+ ascend_alloc_host_record_stream may still run: the memory is reused when their streams have passed.
+ Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_host_free(void *ptr);
 
 /*
- Tells that work on the stream uses a page-locked block. Unsupported in this version.
+ Tells that work queued on a stream of a device uses a page-locked block: once freed, it is not reused before that
+ stream has passed the free. Null is accepted. Callable from any thread. In a forked child it does nothing and
+ succeeds.
  */
-int ascend_alloc_host_record_stream(void *ptr, int device, void *stream);
+int ascend_alloc_host_record_stream(void *ptr,
+                                    int device,
+                                    void *stream);
 
 /*
- Gives free page-locked memory back. Unsupported in this version.
+ Gives free page-locked memory of all devices back. Waits for nothing: what streams may still use stays.
+ Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_host_empty_cache(void);
+
+/*
+ The statistics of page-locked memory taken through a device; all zero while there is none. Callable from any
+ thread.
+
+ # Safety
+
+ stats is null or points to as many bytes as its struct_size says, and at least to that field.
+ */
+int ascend_alloc_host_get_stats(int device, struct AscendAllocHostStats *stats);
 
 /*
  Keeps the last so many events from now on; 0 ends that. Unsupported in this version.

@@ -19,6 +19,7 @@
 //! | `share` | exports and imports between processes, peers |
 //! | `hook` | the event hook and memory callbacks |
 //! | `acl_allocator` | allocators of ACL's own hook |
+//! | `host` | page-locked host memory |
 //! | `later` | what this version answers as unsupported |
 //!
 //! The header `include/ascend_alloc.h` is generated from these files; the comments of public items are written
@@ -33,6 +34,7 @@ mod checkpoint;
 mod fork;
 mod guard;
 mod hook;
+mod host;
 mod later;
 mod one_handle;
 mod pools;

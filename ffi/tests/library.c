@@ -390,6 +390,26 @@ static void on_event(const ascend_alloc_event_t *event, void *user) {
     }
 }
 
+static void host_memory(void) {
+    unsigned char *block = (unsigned char *)ascend_alloc_host_malloc(3 * MIB, 0);
+    CHECK(block != NULL && (uintptr_t)block % 64 == 0);
+    memset(block, 0x5a, 3 * MIB);
+    OK(ascend_alloc_host_record_stream(block, 0, NULL));
+    AscendAllocHostStats stats = {.struct_size = sizeof stats};
+    OK(ascend_alloc_host_get_stats(0, &stats));
+    CHECK(stats.active_requests.current == 1 && stats.active_bytes.current == 3 * MIB);
+    CHECK(stats.num_host_alloc == 1 && stats.allocated_bytes.current >= 3 * MIB);
+    CHECK(ascend_alloc_host_free(block + 512) != ASCEND_ALLOC_STATUS_OK);
+    OK(ascend_alloc_host_free(block));
+    CHECK(ascend_alloc_host_free(block) != ASCEND_ALLOC_STATUS_OK);
+    OK(ascend_alloc_host_free(NULL));
+    CHECK(ascend_alloc_host_malloc(0, 0) == NULL);
+    CHECK(ascend_alloc_host_malloc((size_t)400 << 30, 0) == NULL);
+    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_ARGUMENT);
+    CHECK(ascend_alloc_host_malloc(1, 77) == NULL);
+    OK(ascend_alloc_host_empty_cache());
+}
+
 static void seeing(void) {
     set_up();
     OK(ascend_alloc_set_event_hook(on_event, seen, NULL));
@@ -418,8 +438,7 @@ static void seeing(void) {
     ascend_alloc_free(ascend_alloc_malloc(MIB, 0, NULL), 0, 0, NULL);
     CHECK(seen[ASCEND_ALLOC_ACTION_ALLOCATE] == before);
 
-    CHECK(ascend_alloc_host_malloc(1, 0) == NULL);
-    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_UNSUPPORTED);
+    host_memory();
     CHECK(ascend_alloc_history_record(1) == ASCEND_ALLOC_STATUS_UNSUPPORTED);
 }
 
