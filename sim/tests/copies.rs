@@ -107,6 +107,38 @@ fn pageable_memory_makes_a_copy_synchronous() {
 }
 
 #[test]
+fn a_fault_is_shown_by_queries_until_a_wait_says_it() {
+    const FAULT: i32 = codes::RT_AICORE_TRAP_WRITE_OVERFLOW;
+    for sim in both() {
+        let (device, stream) = (mapped(&sim), sim.create_stream().unwrap());
+        let event = sim.create_event_ex(1).unwrap();
+        let hurt = || {
+            let chunk = sim.malloc_physical(HUGE, &PhysicalProp::device(0), 0).unwrap();
+            let place = sim.reserve(HUGE).unwrap();
+            sim.map(place, HUGE, 0, chunk, 0).unwrap();
+            // SAFETY: only device memory is touched.
+            unsafe { sim.memset_async(place, HUGE, 1, HUGE, stream).unwrap() };
+            sim.unmap(place).unwrap();
+            sim.record_event(event, stream).unwrap();
+        };
+        hurt();
+        assert_eq!(sim.synchronize_event(event), Err(FAULT));
+        assert_eq!(sim.synchronize_event(event), Ok(()), "said once");
+        assert_eq!((sim.query_event_status(event), sim.stream_query(stream)), (Ok(true), Ok(true)));
+        hurt();
+        // Somebody else waits, so that the work runs, and learns nothing of this device.
+        sim.executor().synchronize_stream(0, stream, -1).unwrap();
+        for _ in 0..2 {
+            assert_eq!(sim.query_event_status(event), Err(FAULT));
+            assert_eq!(sim.stream_query(stream), Err(FAULT));
+        }
+        assert_eq!(sim.synchronize_event_with_timeout(event, 100), Err(FAULT));
+        assert_eq!(sim.query_event_status(event), Ok(true));
+        sim.unmap(device).unwrap();
+    }
+}
+
+#[test]
 fn unmapping_under_queued_work_is_a_finding_and_a_fault() {
     for sim in both() {
         let (device, stream) = (mapped(&sim), sim.create_stream().unwrap());

@@ -45,15 +45,38 @@ impl Sim {
         })
     }
 
-    /// Says once that queued work of the device touched memory that was not there.
+    /// Says once that queued work of the device touched memory that was not there: what a wait does.
     pub(super) fn report_fault(&self, device: u32) -> Answer<()> {
         let fault = self.inner.faulted.get(device as usize);
-        if fault.is_some_and(|fault| fault.swap(false, Relaxed)) {
-            return refuse(
-                codes::RT_AICORE_TRAP_WRITE_OVERFLOW,
-                "queued work touched memory that was not there",
-            );
-        }
+        if fault.is_some_and(|fault| fault.swap(false, Relaxed)) { refuse_faulted() } else { Ok(()) }
+    }
+
+    /// What a query does: says the same of the current device, and leaves it to be said again.
+    fn show_fault(&self) -> Result<(), i32> {
+        let here = self.here().ok();
+        let fault = here.and_then(|here| self.inner.faulted.get(here.device as usize));
+        let faulted = fault.is_some_and(|fault| fault.load(Relaxed));
+        if faulted { Err(codes::RT_AICORE_TRAP_WRITE_OVERFLOW) } else { Ok(()) }
+    }
+
+    /// Queries an event. The error of the device comes in place of a status.
+    fn query(
+        &self,
+        call: Call,
+        event: u64,
+        ask: impl FnOnce(&Executor) -> Result<bool, i32>,
+    ) -> Result<bool, i32> {
+        self.event(call, event, |exec| ask(exec).and_then(|status| self.show_fault().map(|()| status)))
+    }
+
+    fn wait_event(&self, call: Call, event: u64, timeout: i32) -> Result<(), i32> {
+        self.event(call, event, |exec| {
+            exec.synchronize_event(event, timeout)?;
+            self.wait_for_others(event, timeout)?;
+            let here = self.here().ok();
+            here.map_or(Ok(()), |here| self.report_fault(here.device)).map_err(|refusal| refusal.code)
+        })?;
+        self.pools_after_wait();
         Ok(())
     }
 
@@ -114,13 +137,16 @@ impl Sim {
     /// `aclrtStreamQuery`: whether everything queued is complete.
     ///
     /// # Errors
-    /// The ACL code: 107017 for a stale handle, 107027 while it is captured.
+    /// The ACL code: 107017 for a stale handle, 107027 while it is captured, 507043 as for
+    /// [`query_event_status`](Self::query_event_status).
     pub fn stream_query(&self, stream: u64) -> Result<bool, i32> {
         self.queue(
             Call::StreamQuery,
             format_args!("{stream:#x}"),
             &[Handle::Stream(stream)],
-            |exec, device| exec.stream_query(device, stream),
+            |exec, device| {
+                exec.stream_query(device, stream).and_then(|done| self.show_fault().map(|()| done))
+            },
         )
     }
 
@@ -251,9 +277,10 @@ impl Sim {
     /// `aclrtQueryEventStatus`: whether the last record is complete.
     ///
     /// # Errors
-    /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
+    /// The ACL code: 107017 for a stale handle, 107028 for a captured event, 507043 until the next wait
+    /// if queued work of the current device touched memory that was not there.
     pub fn query_event_status(&self, event: u64) -> Result<bool, i32> {
-        self.event(Call::QueryEventStatus, event, |exec| {
+        self.query(Call::QueryEventStatus, event, |exec| {
             Ok(exec.query_event_status(event)? && self.others_done(event)?)
         })
     }
@@ -263,7 +290,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 207000 for an event of the new mode.
     pub fn query_event(&self, event: u64) -> Result<bool, i32> {
-        self.event(Call::QueryEvent, event, |exec| exec.query_event(event))
+        self.query(Call::QueryEvent, event, |exec| exec.query_event(event))
     }
 
     /// `aclrtQueryEventWaitStatus`: whether no wait for the event is pending; old mode only.
@@ -277,14 +304,10 @@ impl Sim {
     /// `aclrtSynchronizeEvent`.
     ///
     /// # Errors
-    /// The ACL code: 107017 for a stale handle, 107028 for a captured event.
+    /// The ACL code: 107017 for a stale handle, 107028 for a captured event, 507043 if queued work of the
+    /// current device touched memory that was not there.
     pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
-        self.event(Call::SynchronizeEvent, event, |exec| {
-            exec.synchronize_event(event, WAIT_FOREVER)?;
-            self.wait_for_others(event, WAIT_FOREVER)
-        })?;
-        self.pools_after_wait();
-        Ok(())
+        self.wait_event(Call::SynchronizeEvent, event, WAIT_FOREVER)
     }
 
     /// `aclrtSynchronizeEventWithTimeout`, in milliseconds.
@@ -293,12 +316,7 @@ impl Sim {
     /// As [`synchronize_event`](Self::synchronize_event); 107000 for 0 and below -1, 507047 when the
     /// time is over.
     pub fn synchronize_event_with_timeout(&self, event: u64, timeout: i32) -> Result<(), i32> {
-        self.event(Call::SynchronizeEventWithTimeout, event, |exec| {
-            exec.synchronize_event(event, timeout)?;
-            self.wait_for_others(event, timeout)
-        })?;
-        self.pools_after_wait();
-        Ok(())
+        self.wait_event(Call::SynchronizeEventWithTimeout, event, timeout)
     }
 
     /// `aclrtEventElapsedTime`, in milliseconds.
@@ -384,6 +402,10 @@ impl Sim {
     pub fn tick(&self, ticks: u64) {
         self.inner.executor.tick(ticks);
     }
+}
+
+fn refuse_faulted() -> Answer<()> {
+    refuse(codes::RT_AICORE_TRAP_WRITE_OVERFLOW, "queued work touched memory that was not there")
 }
 
 /// The runtime's check of a timeout, which comes before the one of the context.

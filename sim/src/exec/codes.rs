@@ -58,6 +58,8 @@ pub const INTERNAL_ERROR: i32 = 507_000;
 pub const REPORT_TIMEOUT: i32 = 507_012;
 /// Work on the stream failed (here: its closure panicked).
 pub const AICORE_EXCEPTION: i32 = 507_015;
+/// Work touched memory that was not there.
+pub const AICORE_TRAP_WRITE: i32 = 507_043;
 /// The wait for a stream or device took longer than allowed.
 pub const STREAM_SYNC_TIMEOUT: i32 = 507_046;
 /// The wait for an event took longer than allowed.
@@ -97,6 +99,7 @@ pub(crate) const fn meaning(code: i32) -> &'static str {
         INTERNAL_ERROR => "inside a callback, or a time of an event that was never recorded",
         REPORT_TIMEOUT => "no callback came in time",
         AICORE_EXCEPTION => "work on the stream failed",
+        AICORE_TRAP_WRITE => "queued work touched memory that was not there",
         STREAM_SYNC_TIMEOUT => "the work took longer than the time limit",
         EVENT_SYNC_TIMEOUT => "the event was not complete within the time limit",
         STREAM_CAPTURE_INVALIDATED => "an earlier error has invalidated the capture",
