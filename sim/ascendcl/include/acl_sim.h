@@ -46,8 +46,8 @@ int acl_sim_set_devices(int devices);
 int acl_sim_set_soc(const char *name);
 
 /* Next machine: "threads": work runs by worker threads, some time after it was queued.
- * "deterministic" or "deterministic:SEED": work runs only by acl_sim_tick and by waits, so that the
- * same calls give the same run. [ASCEND_SIM_EXEC, threads] */
+ * "deterministic" or "deterministic:SEED": work runs inside calls: as it is queued, or, with an event
+ * lag, by acl_sim_tick and waits. So the same calls give the same run. [ASCEND_SIM_EXEC, threads] */
 int acl_sim_set_exec(const char *how);
 
 /* Next machine: "mapped": device addresses can be read and written by the CPU. "tables": they are
