@@ -1,12 +1,12 @@
 """The environment of a framework: its wheels, the simulator and the companions, in one folder.
 
     <environment>/venv/           virtual environment with the pinned wheels
-    <environment>/cann/lib64/     libascendcl.so (the simulator) and the companions
+    <environment>/cann/lib64/     libascendcl.so (the simulator), libascend_alloc.so and the companions
     <environment>/cann/opp/ ...   empty folders that frameworks look for
     <environment>/runs/           logs and scratch folders, one for each run of a check file
 
 `prepare` is all that a runner needs. The wheels are installed once and again when the requirements
-change; the simulator and the companions are made anew each time, which takes seconds.
+change; the simulator, our library and the companions are made anew each time, which takes seconds.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import companions
@@ -25,6 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: Where environments are, the interpreter to make them with, and a libascendcl.so to use instead of building one.
 ENVIRONMENTS, PYTHON, LIBRARY = "ASCEND_INTEROP_ENV", "ASCEND_INTEROP_PYTHON", "ASCEND_INTEROP_LIBRARY"
+#: A libascend_alloc.so to use instead of building one.
+ALLOCATOR = "ASCEND_INTEROP_ALLOCATOR"
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Framework:
     plan: companions.Plan
     #: The Python that its wheels are for.
     python: str = "3.11"
+    #: Folders with Python modules of ours that its checks import.
+    modules: list[Path] = field(default_factory=list)
 
 
 @dataclass
@@ -70,7 +74,7 @@ class Environment:
             "ASCEND_TOOLKIT_HOME": str(self.cann),
             "ASCEND_OPP_PATH": str(self.cann / "opp"),
             "ASCEND_CUSTOM_PATH": str(self.cann),
-            "PYTHONPATH": str(Path(__file__).resolve().parent),
+            "PYTHONPATH": os.pathsep.join(map(str, [Path(__file__).resolve().parent, *self.framework.modules])),
             "PYTHONUNBUFFERED": "1",
             **more,
         }
@@ -148,6 +152,7 @@ def _lay_out(environment: Environment, interpreter: list[Path], surface: str | N
     for part in ("lib64", "opp", "runtime", "compiler"):
         (environment.cann / part).mkdir(parents=True)
     _simulator(environment.cann, surface)
+    _allocator(lib)
     start = time.monotonic()
     plan = environment.framework.plan
     holders = [path for path in interpreter if path.exists()]
@@ -168,6 +173,21 @@ def _simulator(cann: Path, surface: str | None) -> None:
         return
     say("building the simulator" + (f" with the symbols of CANN {surface}" if surface else ""))
     _must([str(REPOSITORY / "sim/ascendcl/install"), *(["--surface", surface] if surface else []), str(cann)])
+
+
+def _allocator(lib: Path) -> None:
+    given = os.environ.get(ALLOCATOR)
+    if given:
+        say(f"allocator {given} (from {ALLOCATOR})")
+        shutil.copy2(given, lib / "libascend_alloc.so")
+        return
+    say("building the allocator")
+    cargo = ["cargo", "build", "--quiet", "--release", "--package", "ascend-alloc-ffi"]
+    manifest = ["--manifest-path", str(REPOSITORY / "Cargo.toml")]
+    _must([*cargo, *manifest])
+    question = ["cargo", "metadata", "--no-deps", "--format-version", "1", *manifest]
+    told = json.loads(subprocess.run(question, check=True, capture_output=True, text=True).stdout)
+    shutil.copy2(Path(told["target_directory"]) / "release" / "libascend_alloc.so", lib)
 
 
 def _must(command: list[str]) -> None:
