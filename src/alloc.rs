@@ -506,13 +506,21 @@ impl DeviceAllocator {
     }
 }
 
-impl Drop for DeviceAllocator {
-    /// Gives everything that is free back; memory of blocks that are still live stays with the driver.
-    fn drop(&mut self) {
+impl DeviceAllocator {
+    /// What dropping does: gives everything back that is free, and the events; memory of blocks that are still
+    /// live stays. For allocators that are never dropped, when the process ends. The allocator can still be used.
+    pub fn shut_down(&self) {
         self.collect_imports(true);
         for state in self.devices.iter().filter_map(OnceLock::get) {
             state.shut_down(&self.caller(state));
         }
+    }
+}
+
+impl Drop for DeviceAllocator {
+    /// Gives everything that is free back; memory of blocks that are still live stays with the driver.
+    fn drop(&mut self) {
+        self.shut_down();
     }
 }
 

@@ -14,9 +14,11 @@ mod host;
 #[cfg(any(feature = "sim", test))]
 mod sim;
 mod states;
+mod submit;
 
 pub use acl::AclDriver;
 pub use host::{Engine, HostCalls, KernelVersion, RegisterKind};
+pub use submit::SubmitHook;
 #[cfg(any(feature = "sim", test))]
 pub use sim::SimDriver;
 pub use states::StateChanges;

@@ -235,6 +235,39 @@ typedef int32_t ascend_alloc_share_form;
 #endif // __cplusplus
 
 /*
+ The state of a block in a snapshot.
+ */
+enum ascend_alloc_block_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   Free.
+   */
+  ASCEND_ALLOC_BLOCK_STATE_INACTIVE = 0,
+  /*
+   Handed out.
+   */
+  ASCEND_ALLOC_BLOCK_STATE_ALLOCATED = 1,
+  /*
+   Given back; other streams may still use it.
+   */
+  ASCEND_ALLOC_BLOCK_STATE_PENDING_FREE = 2,
+  /*
+   Between two states, in another thread's call.
+   */
+  ASCEND_ALLOC_BLOCK_STATE_IN_TRANSIT = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_block_state ascend_alloc_block_state;
+#else
+typedef int32_t ascend_alloc_block_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
  A request with everything that can be asked for.
  */
 typedef struct ascend_alloc_request_t {
@@ -782,6 +815,110 @@ typedef struct ascend_alloc_block_info_t {
   int device;
 } ascend_alloc_block_info_t;
 
+/*
+ Hands everything over to the runtime library that was queued before the call, for the stream, or for the whole
+ device where all is not 0; answers 0, or another number where that is not possible in this thread. Called without
+ any lock, by the thread that allocates or frees; it may wait for other threads and call this library. Nothing may
+ be thrown out of it.
+ */
+typedef int (*ascend_alloc_submit_t)(int device, void *stream, int all, void *user);
+
+/*
+ A segment of a snapshot: a stretch with memory behind it. Sizes in bytes.
+ */
+typedef struct ascend_alloc_segment_entry_t {
+  /*
+   The size of this struct as the library knows it; it may grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Its first address.
+   */
+  void *ptr;
+  /*
+   Its size; the blocks tile it.
+   */
+  size_t size;
+  /*
+   Bytes of blocks handed out.
+   */
+  size_t allocated;
+  /*
+   Bytes of blocks handed out or waiting for streams.
+   */
+  size_t active;
+  /*
+   Bytes asked for in active blocks.
+   */
+  size_t requested;
+  /*
+   First address of the reservation it is part of.
+   */
+  void *base;
+  /*
+   The stream of its first block.
+   */
+  void *stream;
+  /*
+   The number of its pool; that of ascend_alloc_pool_default for the default one.
+   */
+  uint64_t pool;
+  /*
+   The device.
+   */
+  int device;
+  /*
+   Not 0: its blocks count as small.
+   */
+  int is_small;
+  /*
+   Not 0: it grows and shrinks.
+   */
+  int is_expandable;
+  /*
+   Not 0: its pool sleeps.
+   */
+  int is_asleep;
+} ascend_alloc_segment_entry_t;
+
+/*
+ A block of a snapshot. Sizes in bytes.
+ */
+typedef struct ascend_alloc_block_entry_t {
+  /*
+   The size of this struct as the library knows it; it may grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Its first address.
+   */
+  void *ptr;
+  /*
+   Its size.
+   */
+  size_t size;
+  /*
+   The size asked for, while it is active.
+   */
+  size_t requested;
+  /*
+   Its stream.
+   */
+  void *stream;
+  /*
+   A value of ascend_alloc_block_state.
+   */
+  int state;
+} ascend_alloc_block_entry_t;
+
+/*
+ Is told of a segment, before its blocks, or of a block of the segment told last; the other is null. Both are valid
+ during the call only. Called without any lock; it may call this library. Nothing may be thrown out of it.
+ */
+typedef void (*ascend_alloc_visit_t)(const struct ascend_alloc_segment_entry_t *segment,
+                                     const struct ascend_alloc_block_entry_t *block,
+                                     void *user);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1066,6 +1203,16 @@ int ascend_alloc_checkpoint_restore(uint64_t checkpoint,
 int ascend_alloc_checkpoint_release(uint64_t checkpoint);
 
 /*
+ Tells that the process is ending: everything free goes back to the devices now, and from now on whenever the
+ last live block of all devices has been given back. Waits for the streams that used it. Everything else
+ works as before. For frameworks that give their last blocks back while they shut down and then reset the
+ devices; to be called before that begins.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+ */
+int ascend_alloc_finish(void);
+
+/*
  Sets the one function that is told of every event, or removes it (null). While one is set every call takes the
  slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
  user; it may be null. After a failure release is called before this returns.
@@ -1214,6 +1361,18 @@ void *ascend_alloc_pool_malloc(uint64_t pool, size_t size, void *stream);
  out is null or points to as many bytes as its struct_size says, and at least to that field.
  */
 int ascend_alloc_pool_stats(uint64_t pool, struct ascend_alloc_pool_stats_t *out);
+
+/*
+ Gives the free memory of a pool back to the device. Waits for the streams that used it. *freed, which may be
+ null, gets the bytes given back.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+
+ # Safety
+
+ freed is null or valid for a write.
+ */
+int ascend_alloc_pool_empty_cache(uint64_t pool, size_t *freed);
 
 /*
  From now on requests that the filter, a value of ascend_alloc_filter, takes go to the pool, until
@@ -1498,6 +1657,25 @@ int ascend_alloc_snapshot_json(int device,
                                size_t *length);
 
 /*
+ For frameworks that keep work in a queue of their own before the runtime library gets it, as torch_npu does: sets
+ the one function that is called before this library records an event on a stream or waits for a stream or a
+ device, or removes it (null). Without it memory could be handed to another stream before work that
+ is still queued has used it. Where the function cannot do it, no event is recorded, and memory is
+ found elsewhere. Once nobody will call it any more, release is called with user; it may be null.
+ After a failure release is called before this returns.
+
+ Callable from any thread. Sets the allocator up if nobody has.
+
+ # Safety
+
+ submit may be called with user from any thread until release is called, and release once from any. Else as
+ ascend_alloc_init.
+ */
+int ascend_alloc_set_submit_hook(ascend_alloc_submit_t submit,
+                                 void *user,
+                                 ascend_alloc_release_t release);
+
+/*
  A block of the calling thread's tag; else as ascend_alloc_malloc, whose signature it has.
 
  # Safety
@@ -1569,6 +1747,19 @@ int ascend_alloc_pause(const char *tag,
  tag is null or a text that ends with a zero byte.
  */
 int ascend_alloc_resume(const char *tag);
+
+/*
+ Tells visit of all memory of a device at one moment: segments by address, each followed by its blocks by address.
+
+ Callable from any thread.
+
+ # Safety
+
+ visit may be called with user, by this thread, until this returns.
+ */
+int ascend_alloc_snapshot_visit(int device,
+                                ascend_alloc_visit_t visit,
+                                void *user);
 
 #ifdef __cplusplus
 }  // extern "C"

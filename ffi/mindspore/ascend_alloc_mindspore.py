@@ -12,6 +12,7 @@ and after each step `ascend_alloc_mindspore.end_step()`. README.md beside this f
 hook does differently from its documentation.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -99,6 +100,8 @@ def _enter() -> None:
             _refuse_what_ignores_the_hook()
             if _pool is None:
                 _pool = _make_pool()
+                # Runs before MindSpore's own end, in which it gives its blocks back and then resets the device.
+                atexit.register(_load().ascend_alloc_finish)
             import mindspore
 
             context = mindspore.runtime.use_mem_pool(_pool)

@@ -31,6 +31,7 @@ mod acl_allocator;
 mod arguments;
 mod buffers;
 mod checkpoint;
+mod ending;
 mod fork;
 mod guard;
 mod hook;
@@ -43,7 +44,9 @@ mod share;
 mod sleep;
 mod snapshot;
 mod stats;
+mod submit;
 mod tagged;
+mod walk;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -165,7 +168,10 @@ pub extern "C" fn ascend_alloc_release(ptr: *mut c_void) -> c_int {
         if ptr.is_null() {
             return Ok(());
         }
-        Ok(process::existing()?.deallocate(DevicePtr(ptr.addr() as u64))?)
+        let allocator = process::existing()?;
+        allocator.deallocate(DevicePtr(ptr.addr() as u64))?;
+        ending::after_free(allocator);
+        Ok(())
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, DriverResult, Event, HostCopy, MemoryInfo, PageKind,
-    PhysicalHandle, ShareForm, ShareName, StateChanges, Stream,
+    PhysicalHandle, ShareForm, ShareName, StateChanges, Stream, SubmitHook, submit::Submit,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
 use crate::sync::Mutex;
@@ -60,6 +60,8 @@ pub struct AclDriver {
     other_memory: [AtomicBool; 2],
     /// The names under which callbacks are registered.
     watches: Mutex<Vec<CString>>,
+    /// How queued work is handed over before a point in a stream is marked.
+    submit: Submit,
 }
 
 /// A device that the driver has set, on a thread that is gone.
@@ -120,7 +122,14 @@ impl AclDriver {
             reserve_with_flags: AtomicBool::new(false),
             other_memory: [const { AtomicBool::new(false) }; 2],
             watches: Mutex::new(Vec::new()),
+            submit: Submit::default(),
         }
+    }
+
+    /// Sets, or removes, the function that hands queued work over before an event is recorded on a stream, and before
+    /// a stream or the device is waited for.
+    pub fn set_submit_hook(&self, hook: Option<SubmitHook>) {
+        self.submit.set(hook);
     }
 
     /// The library below, for calls that are no part of the driver's contract.
@@ -414,11 +423,13 @@ impl Driver for AclDriver {
     }
 
     fn synchronize_stream(&self, device: DeviceId, stream: Stream) -> DriverResult<()> {
+        self.submit.before(device, Some(stream))?;
         // SAFETY: as `attach`.
         self.with_stream(device, &|acl: &Acl| unsafe { acl.synchronize_stream(pointer(stream.0)) })
     }
 
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
+        self.submit.before(device, None)?;
         self.on_device(device, &|acl: &Acl| acl.synchronize_device())?;
         let Some(primary) = self.known_context(device) else { return Ok(()) };
         // The call sees the streams of one context. Only a thread with a context of its own making
@@ -521,6 +532,12 @@ impl Driver for AclDriver {
             Err(error) if error.is_unsupported() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn is_capturing(&self, device: DeviceId, stream: Stream) -> DriverResult<bool> {
+        // Asked before an event is recorded.
+        self.submit.before(device, Some(stream))?;
+        self.capture_of(device, stream).map(|graph| graph.is_some())
     }
 }
 

@@ -1,0 +1,47 @@
+//! The end of a process whose framework gives its last blocks back while it shuts down.
+//!
+//! MindSpore and torch_npu free their blocks, reset the devices and end, all in one function of theirs. Nobody can
+//! empty the cache between the last two, so the last free does it, once it was said that the process is ending.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use allocator::DeviceAllocator;
+
+use crate::{acl_allocator, guard, process};
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Tells that the process is ending: everything free goes back to the devices now, and from now on whenever the
+/// last live block of all devices has been given back. Waits for the streams that used it. Everything else
+/// works as before. For frameworks that give their last blocks back while they shut down and then reset the
+/// devices; to be called before that begins.
+///
+/// Callable from any thread. In a forked child it does nothing and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_finish() -> c_int {
+    guard::release(|| {
+        ENDING.store(true, Relaxed);
+        acl_allocator::heed();
+        if let Some(allocator) = process::if_set_up() {
+            allocator.shut_down();
+        }
+        Ok(())
+    })
+}
+
+/// To be called after a block was given back.
+#[inline]
+pub(crate) fn after_free(allocator: &DeviceAllocator) {
+    if ENDING.load(Relaxed) {
+        clear(allocator);
+    }
+}
+
+#[cold]
+fn clear(allocator: &DeviceAllocator) {
+    let live = |device| allocator.stats(device).map_or(0, |stats| stats.allocation.all.current);
+    if (0..allocator.device_count()).all(|device| live(device) == 0) {
+        allocator.shut_down();
+    }
+}
