@@ -860,7 +860,7 @@ typedef struct ascend_alloc_segment_entry_t {
    */
   void *stream;
   /*
-   The number of its pool; that of ascend_alloc_pool_default for the default one.
+   The pool it belongs to, by the number of ascend_alloc_pool_create; 0 for the default one.
    */
   uint64_t pool;
   /*
@@ -1361,18 +1361,6 @@ void *ascend_alloc_pool_malloc(uint64_t pool, size_t size, void *stream);
  out is null or points to as many bytes as its struct_size says, and at least to that field.
  */
 int ascend_alloc_pool_stats(uint64_t pool, struct ascend_alloc_pool_stats_t *out);
-
-/*
- Gives the free memory of a pool back to the device. Waits for the streams that used it. *freed, which may be
- null, gets the bytes given back.
-
- Callable from any thread. In a forked child it does nothing and succeeds.
-
- # Safety
-
- freed is null or valid for a write.
- */
-int ascend_alloc_pool_empty_cache(uint64_t pool, size_t *freed);
 
 /*
  From now on requests that the filter, a value of ascend_alloc_filter, takes go to the pool, until

@@ -227,25 +227,6 @@ pub unsafe extern "C" fn ascend_alloc_pool_stats(pool: u64, out: *mut AscendAllo
     })
 }
 
-/// Gives the free memory of a pool back to the device. Waits for the streams that used it. *freed, which may be
-/// null, gets the bytes given back.
-///
-/// Callable from any thread. In a forked child it does nothing and succeeds.
-///
-/// # Safety
-///
-/// freed is null or valid for a write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ascend_alloc_pool_empty_cache(pool: u64, freed: *mut usize) -> c_int {
-    guard::release(|| {
-        arguments::writable(freed, "freed")?;
-        let options = EmptyOptions { pool: Some(id(pool)?), ..EmptyOptions::default() };
-        let bytes = process::existing()?.empty_cache_with(None, &options)?;
-        // SAFETY: the caller's promise.
-        unsafe { arguments::answer(freed, "freed", bytes as usize) }
-    })
-}
-
 /// From now on requests that the filter, a value of ascend_alloc_filter, takes go to the pool, until
 /// ascend_alloc_pool_end. The newest route that takes a request wins, so that routes nest. stream is looked at by
 /// the filters that name one. The pool is held meanwhile. No graph is captured by this alone.

@@ -41,7 +41,7 @@ pub struct AscendAllocSegmentEntry {
     pub base: *mut c_void,
     /// The stream of its first block.
     pub stream: *mut c_void,
-    /// The number of its pool; that of ascend_alloc_pool_default for the default one.
+    /// The pool it belongs to, by the number of ascend_alloc_pool_create; 0 for the default one.
     pub pool: u64,
     /// The device.
     pub device: c_int,
@@ -122,7 +122,7 @@ fn of_segment(segment: &SegmentSnapshot) -> AscendAllocSegmentEntry {
         requested: segment.requested_size as usize,
         base: process::pointer(segment.base),
         stream: process::pointer(segment.blocks.first().map_or(0, |block| block.stream.0)),
-        pool: pools::number(PoolId { device: segment.device, serial: segment.pool }),
+        pool: pools::shown(PoolId { device: segment.device, serial: segment.pool }),
         device: segment.device as c_int,
         is_small: c_int::from(segment.is_small),
         is_expandable: c_int::from(segment.is_expandable),
