@@ -104,6 +104,8 @@ def _enter() -> None:
                 atexit.register(_load().ascend_alloc_finish)
             import mindspore
 
+            # The hook is told the device that set_context has set; set_device alone leaves it at 0.
+            mindspore.set_context(device_id=mindspore.get_context("device_id"))
             context = mindspore.runtime.use_mem_pool(_pool)
             try:
                 context.__enter__()

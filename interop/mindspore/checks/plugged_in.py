@@ -46,6 +46,8 @@ def plain() -> str:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     allocator = ms.runtime.PluggableAllocator(plugin.library_path(), "ascend_alloc_malloc", "ascend_alloc_free")
     pool = ms.runtime.MemPool(allocator)
+    # Without this the hook is told device 0, whatever set_device was told.
+    ms.set_context(device_id=DEVICE)
     sizes = [1, 511, 4097, MIB + 1, 33 * MIB]
     with ms.runtime.use_mem_pool(pool):
         for size in sizes:
