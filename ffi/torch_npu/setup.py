@@ -24,7 +24,7 @@ LIBRARY = "libascend_alloc.so"
 FEATURES = {
     "DeviceAllocator": "NPUAllocator : public c10::DeviceAllocator",
     "snapshot_of_pool": "snapshot(MempoolId_t",
-    "mempool_": "MempoolId_t mempool_",
+    "mempool_": "MempoolId_t mempool_;",
     "MemPoolContext": "struct C10_NPU_API MemPoolContext",
     **{
         name: f" {name}("
