@@ -106,8 +106,7 @@ def extension() -> Extension:
         library_dirs=[str(npu / "lib"), str(torch / "lib"), str(PACKAGE)],
         libraries=["torch_npu", "torch_python", "torch", "torch_cpu", "c10", "ascend_alloc"],
         extra_compile_args=[f"-std=c++{20 if newer else 17}", "-O2", "-g0", "-fvisibility=hidden"],
-        # What libtorch_npu.so itself needs is found when it is loaded.
-        extra_link_args=["-Wl,-rpath,$ORIGIN", "-Wl,--unresolved-symbols=ignore-in-shared-libs"],
+        extra_link_args=["-Wl,-rpath,$ORIGIN"],
     )
 
 
