@@ -8,6 +8,8 @@ mod give_back;
 mod growing_buffer;
 #[path = "../examples/04_out_of_memory.rs"]
 mod out_of_memory;
+#[path = "../examples/08_page_locked.rs"]
+mod page_locked;
 #[path = "../examples/06_share.rs"]
 mod share;
 #[path = "../examples/07_sleep.rs"]
@@ -50,4 +52,9 @@ fn e06_share() -> Result<()> {
 #[test]
 fn e07_sleep() -> Result<()> {
     sleep::main()
+}
+
+#[test]
+fn e08_page_locked() -> Result<()> {
+    page_locked::main()
 }
