@@ -397,8 +397,8 @@ static void host_memory(void) {
     OK(ascend_alloc_host_record_stream(block, 0, NULL));
     AscendAllocHostStats stats = {.struct_size = sizeof stats};
     OK(ascend_alloc_host_get_stats(0, &stats));
-    CHECK(stats.active_requests.current == 1 && stats.active_bytes.current == 3 * MIB);
-    CHECK(stats.num_host_alloc == 1 && stats.allocated_bytes.current >= 3 * MIB);
+    CHECK(stats.active_requests.current == 1 && stats.active_bytes.current == (int64_t)(3 * MIB));
+    CHECK(stats.num_host_alloc == 1 && stats.allocated_bytes.current >= (int64_t)(3 * MIB));
     CHECK(ascend_alloc_host_free(block + 512) != ASCEND_ALLOC_STATUS_OK);
     OK(ascend_alloc_host_free(block));
     CHECK(ascend_alloc_host_free(block) != ASCEND_ALLOC_STATUS_OK);
