@@ -395,7 +395,9 @@ static void host_memory(void) {
     CHECK(block != NULL && (uintptr_t)block % 64 == 0);
     memset(block, 0x5a, 3 * MIB);
     OK(ascend_alloc_host_record_stream(block, 0, NULL));
-    AscendAllocHostStats stats = {.struct_size = sizeof stats};
+    AscendAllocHostStats stats;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
     OK(ascend_alloc_host_get_stats(0, &stats));
     CHECK(stats.active_requests.current == 1 && stats.active_bytes.current == (int64_t)(3 * MIB));
     CHECK(stats.num_host_alloc == 1 && stats.allocated_bytes.current >= (int64_t)(3 * MIB));
