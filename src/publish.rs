@@ -17,8 +17,9 @@ impl DeviceAllocator {
     /// `ascend_alloc_reserved_bytes`, and each with `_peak` behind its name. With the label `device` alone:
     /// `ascend_alloc_cached_handle_bytes`, `ascend_alloc_address_space_bytes`. Counters with the label
     /// `device`: `ascend_alloc_ooms_total`, `ascend_alloc_retries_total`,
-    /// `ascend_alloc_chunks_moved_total`; and `ascend_alloc_driver_calls_total` with `device` and `call`,
-    /// the call's ACL name.
+    /// `ascend_alloc_chunks_moved_total`; `ascend_alloc_ladder_steps_total` with `device` and `step`, a name of
+    /// [`LadderSteps`](crate::stats::LadderSteps); and `ascend_alloc_driver_calls_total` with `device` and
+    /// `call`, the call's ACL name.
     pub fn publish(&self) {
         for device in 0..self.device_count() {
             if let Ok(stats) = self.stats(device) {
@@ -44,6 +45,9 @@ fn publish_device(device: &str, stats: &Stats) {
     counter!("ascend_alloc_ooms_total", "device" => device()).absolute(stats.num_ooms);
     counter!("ascend_alloc_retries_total", "device" => device()).absolute(stats.num_alloc_retries);
     counter!("ascend_alloc_chunks_moved_total", "device" => device()).absolute(stats.chunks_moved);
+    for (step, count) in stats.ladder.by_name() {
+        counter!("ascend_alloc_ladder_steps_total", "device" => device(), "step" => step).absolute(count);
+    }
     for (call, count) in stats.calls.by_name() {
         counter!("ascend_alloc_driver_calls_total", "device" => device(), "call" => call).absolute(count);
     }

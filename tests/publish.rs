@@ -39,5 +39,7 @@ fn metrics_are_the_statistics() {
     assert!(maps >= 16.0, "{maps} maps for more than 30 MiB");
     assert_eq!(maps, stats.calls.map as f64);
     assert_eq!(values["ascend_alloc_ooms_total{device=0}"], 0.0);
+    let mapped = values["ascend_alloc_ladder_steps_total{device=0,step=mapped}"];
+    assert_eq!((mapped, stats.ladder.mapped), (2.0, 2));
     allocator.deallocate(large).unwrap();
 }
