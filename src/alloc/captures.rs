@@ -147,8 +147,8 @@ impl DeviceAllocator {
     /// [`Error::Argument`] for a pool that does not exist, [`Error::State`] when no graph holds it.
     pub fn release_graph(&self, pool: PoolId) -> Result<()> {
         let state = self.device(pool.device)?;
-        let index = known(&state.core.lock(), pool)?;
         let mut core = state.core.lock();
+        let index = known(&core, pool)?;
         if !core.pools.get(index).is_fixed() {
             return Err(Error::State {
                 operation: "releasing a graph's hold on a pool",
@@ -181,8 +181,9 @@ impl DeviceAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when memory of the checkpoint is not
-    /// mapped any more (the pool was not held by a graph), or waits for other streams. Nothing has changed then.
+    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the pool sleeps, when memory of the
+    /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer by now, or waits for
+    /// other streams. Nothing has changed then.
     pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let state = self.device(checkpoint.pool.device)?;
         self.caller(state).restore(checkpoint)

@@ -492,9 +492,9 @@ impl Device {
 
     /// The heap checker, with the address map and the front. Under the core's lock.
     pub(super) fn check_core(&self, core: &Core, map: &AddressMap, faults: &mut Vec<String>) {
-        let mut flow = self.front.flow();
+        let (resting, mut flow) = self.front.account();
         flow.add(&core.tally.flow);
-        core.check(&self.front.resting(), &flow, faults);
+        core.check(&resting, &flow, faults);
         // Every live block is found by its address, and says the same of itself there.
         for (id, block) in core.blocks.iter().filter(|(_, block)| block.state == State::Live) {
             let found = match map.find(block.addr) {

@@ -262,7 +262,8 @@ impl Caller<'_> {
             let reason = "more than any device has; ask for less";
             return Err(Error::Size { requested: options.max_bytes, reason });
         };
-        if wish < least {
+        // Not in granules: a maximum below the size is a mistake also where both need one granule.
+        if wish < least || options.max_bytes < options.bytes.max(options.least_max_bytes) {
             let reason = "the maximum of a growing buffer is less than its size or its least maximum";
             return Err(Error::Size { requested: options.max_bytes, reason });
         }

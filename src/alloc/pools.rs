@@ -139,7 +139,8 @@ impl DeviceAllocator {
         let state = self.device(pool.device)?;
         let mut core = state.core.lock();
         let index = known(&core, pool)?;
-        if pool.serial == 0 || core.pools.get(index).holders == 0 {
+        // Routes and captures hold it as well: their hold is not the caller's to give up.
+        if pool.serial == 0 || core::mem::replace(&mut core.pools.get_mut(index).released, true) {
             return Err(unknown(pool));
         }
         core.let_go(index);

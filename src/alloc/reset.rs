@@ -60,6 +60,8 @@ impl Device {
                 }
             }
         }
+        // Host memory outlives the device; it is given back with the next wait, since nothing is asked now.
+        self.limbo.lock().extend(core.forget_kept());
         for place in core.forget_device() {
             self.front.dismiss(place);
         }

@@ -113,8 +113,8 @@ impl DeviceAllocator {
         Ok(core.is_asleep(super::pools::known(&core, pool)?))
     }
 
-    /// The devices with pools of these tags, and those pools.
-    fn tagged(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Vec<(&Device, Vec<PoolIndex>)>> {
+    /// The devices with pools of these tags, and the public names of those pools: indices are used again.
+    fn tagged(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Vec<(&Device, Vec<u64>)>> {
         let mut found = Vec::new();
         let mut missing = tags.to_vec();
         for id in self.chosen(device)? {
@@ -127,9 +127,8 @@ impl DeviceAllocator {
                 tags => tags.contains(&core.pools.get(pool).rules.tag.as_str()),
             });
             missing.retain(|tag| !pools.iter().any(|&pool| core.pools.get(pool).rules.tag == **tag));
-            drop(core);
             if !pools.is_empty() {
-                found.push((state, pools));
+                found.push((state, pools.into_iter().map(|pool| core.pools.get(pool).serial).collect()));
             }
         }
         if let Some(tag) = missing.first() {
@@ -155,16 +154,8 @@ impl Caller<'_> {
 
     /// Frees the host memory of a device's sleeping pools.
     pub(super) fn drop_kept(&self) {
-        let mut core = self.device.core.lock();
-        let pools: Vec<_> = core.pools.indices().collect();
-        let mut all = Vec::new();
-        for pool in pools {
-            if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
-                all.append(&mut sleep.kept);
-            }
-        }
-        drop(core);
-        self.free_kept(all);
+        let kept = self.device.core.lock().forget_kept();
+        self.free_kept(kept);
         // Where no wait succeeds any more, the device is gone and with it what could write there.
         if !self.device.limbo.lock().is_empty() && self.wait_for_copies().is_err() {
             let left = core::mem::take(&mut *self.device.limbo.lock());
@@ -172,7 +163,7 @@ impl Caller<'_> {
         }
     }
 
-    fn sleep(&self, pools: &[PoolIndex], mode: SleepMode) -> Result<Slept> {
+    fn sleep(&self, pools: &[u64], mode: SleepMode) -> Result<Slept> {
         let before = self.driver.memory_info(self.device.limits.device);
         let pools = self.begin(pools, Depth::Falling)?;
         if pools.is_empty() {
@@ -188,8 +179,12 @@ impl Caller<'_> {
                     if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         sleep.depth = Depth::Asleep;
                         sleep.kept = kept;
+                    } else {
+                        // The device was reset meanwhile.
+                        unused.extend(kept);
                     }
                     unused.extend(core.rouse_if_empty(pool));
+                    core.let_go(pool);
                 }
                 self.watch(&mut core, 2);
                 drop(core);
@@ -212,6 +207,7 @@ impl Caller<'_> {
                         sleep.depth = Depth::Asleep;
                         sleep.kept = kept;
                     }
+                    core.let_go(pool);
                 }
                 self.watch(&mut core, 2);
                 drop(core);
@@ -221,13 +217,14 @@ impl Caller<'_> {
         }
     }
 
-    /// Marks the pools that are not in the wanted state yet as on their way, so that nothing is placed in them.
-    fn begin(&self, pools: &[PoolIndex], depth: Depth) -> Result<Vec<PoolIndex>> {
+    /// Marks the pools that are not in the wanted state yet as on their way, so that nothing is placed in them, and
+    /// holds them until [`let_go`](Core::let_go). Those that are gone by now are left out.
+    fn begin(&self, serials: &[u64], depth: Depth) -> Result<Vec<PoolIndex>> {
         let falling = depth == Depth::Falling;
         let operation = if falling { "putting a pool to sleep" } else { "waking a pool" };
         let mut core = self.device.core.lock();
         let mut chosen = Vec::new();
-        for &pool in pools {
+        for pool in serials.iter().filter_map(|&serial| core.pools.find(serial)) {
             let refused = match &core.pools.get(pool).sleep {
                 None if falling => core.insomnia(pool),
                 None => continue,
@@ -243,6 +240,7 @@ impl Caller<'_> {
             chosen.push(pool);
         }
         for &pool in &chosen {
+            core.pools.get_mut(pool).holders += 1;
             if falling {
                 core.lull(pool);
             } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
@@ -455,16 +453,24 @@ impl Caller<'_> {
         core.forget_chunks(0, lost.into_iter().map(|(_, spare)| spare).collect());
     }
 
-    fn wake(&self, pools: &[PoolIndex]) -> Result<Woken> {
+    fn wake(&self, pools: &[u64]) -> Result<Woken> {
         let pools = self.begin(pools, Depth::Waking)?;
         if pools.is_empty() {
             return Ok(Woken::default());
         }
+        let (generation, content) = {
+            let core = self.device.core.lock();
+            (core.generation, pools.iter().flat_map(|&pool| core.kept_of(pool)).copied().collect::<Vec<_>>())
+        };
         let answer = self.provide(&pools).and_then(|mapped_bytes| {
             let copied_bytes = self.bring_back(&pools)?;
             Ok(Woken { pools: pools.len() as u32, mapped_bytes, copied_bytes })
         });
         let mut core = self.device.core.lock();
+        // A reset ends the sleep; copies that were queued may be known to be over only after another wait.
+        if core.generation != generation {
+            self.device.limbo.lock().extend(content);
+        }
         let mut kept = Vec::new();
         for &pool in &pools {
             if answer.is_ok() {
@@ -475,6 +481,7 @@ impl Caller<'_> {
                 }
                 kept.extend(core.rouse_if_empty(pool));
             }
+            core.let_go(pool);
         }
         let spare = core.spare();
         if let Some(step) = spare.filter(|_| answer.is_err()) {
@@ -565,7 +572,7 @@ impl Caller<'_> {
         {
             let core = self.device.core.lock();
             for &pool in pools {
-                let kept = core.pools.get(pool).sleep.as_ref().map_or(&[][..], |sleep| &sleep.kept);
+                let kept = core.kept_of(pool);
                 let stretches = core.live_stretches(pool);
                 copies.extend(kept.iter().flat_map(|piece| still_live(piece, &stretches)));
             }

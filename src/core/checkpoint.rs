@@ -52,14 +52,24 @@ impl Core {
     /// Why the blocks, sorted by address, cannot be brought back now: each must lie in mapped memory of the
     /// pool that no other stream still uses.
     pub(crate) fn unrestorable(&self, pool: PoolIndex, saved: &[Saved]) -> Option<&'static str> {
+        const ELSEWHERE: &str = "memory of the checkpoint does not belong to the pool any more";
+        if self.is_asleep(pool) {
+            return Some("the pool sleeps; wake it first");
+        }
         let mut saved = saved.iter().peekable();
         for first in self.firsts_of(pool) {
-            let mut id = first;
+            let (mut id, mut end) = (first, self.blocks[first].addr);
+            // What begins before this segment is in none.
+            if saved.peek().is_some_and(|next| next.address < end) {
+                return Some(ELSEWHERE);
+            }
             while id != NONE {
                 let block = &self.blocks[id];
                 let here = saved.peek().is_some_and(|next| next.address < block.end());
                 match block.state {
                     _ if !here => {}
+                    // Segments go, and buffers may lie where blocks were.
+                    _ if block.class.is_growing() => return Some(ELSEWHERE),
                     State::Hole => return Some("memory of the checkpoint is not mapped any more"),
                     State::Waiting => {
                         return Some("blocks of the pool wait for streams; synchronize these first");
@@ -67,11 +77,16 @@ impl Core {
                     State::Busy => return Some("another thread is moving memory of the pool; try again"),
                     State::Live | State::Free => {}
                 }
-                while saved.next_if(|next| next.address + next.len <= block.end()).is_some() {}
+                end = block.end();
+                while saved.next_if(|next| next.address + next.len <= end).is_some() {}
                 id = block.next;
             }
+            // What goes on behind this segment is in none either.
+            if saved.peek().is_some_and(|next| next.address < end) {
+                return Some(ELSEWHERE);
+            }
         }
-        saved.peek().map(|_| "memory of the checkpoint does not belong to the pool any more")
+        saved.peek().map(|_| ELSEWHERE)
     }
 
     /// Takes `saved` out of the free blocks that cover it, and hands it out.

@@ -88,8 +88,11 @@ pub(crate) struct Pool {
     pub(crate) serial: u64,
     /// See [`Rules`].
     pub(crate) rules: Rules,
-    /// Holders: graphs and owners that have not released it. Without any it goes when its last block does.
+    /// Holders: its owner until the release, routes, and calls under way. Without any it goes when its last block
+    /// does.
     pub(crate) holders: u32,
+    /// Whether its owner has released it; others may hold it still.
+    pub(crate) released: bool,
     /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
     /// Set while its free blocks are merged all the same, because whole chunks are wanted.
@@ -114,6 +117,7 @@ impl Pool {
             serial,
             rules,
             holders: 1,
+            released: false,
             graphs: 0,
             merging: false,
             sleep: None,

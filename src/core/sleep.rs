@@ -206,6 +206,25 @@ impl Core {
         sleep.kept
     }
 
+    /// Lets go of the content of all pools that sleep; where it is kept. What is being copied back belongs to who
+    /// does that.
+    pub(crate) fn forget_kept(&mut self) -> Vec<Kept> {
+        let pools: Vec<_> = self.pools.indices().collect();
+        let mut all = Vec::new();
+        for pool in pools {
+            let sleep = self.pools.get_mut(pool).sleep.as_mut();
+            if let Some(sleep) = sleep.filter(|sleep| sleep.depth == Depth::Asleep) {
+                all.append(&mut sleep.kept);
+            }
+        }
+        all
+    }
+
+    /// Where the content of a pool that sleeps is kept.
+    pub(crate) fn kept_of(&self, pool: PoolIndex) -> &[Kept] {
+        self.pools.get(pool).sleep.as_ref().map_or(&[], |sleep| &sleep.kept)
+    }
+
     /// Ends the sleep of a pool that has no live block any more; where its content was kept.
     pub(crate) fn rouse_if_empty(&mut self, pool: PoolIndex) -> Vec<Kept> {
         let of = self.pools.get(pool);

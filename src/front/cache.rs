@@ -386,6 +386,19 @@ impl Front {
         }
     }
 
+    /// The blocks that rest here, and the sums, of each shard at one moment. A block rests in one shard only and is
+    /// counted there, so that the two agree although other threads go on in the shards that are not looked at.
+    /// Called under the device's lock.
+    pub(crate) fn account(&self) -> (Vec<Resting>, Flow) {
+        let (mut all, mut sum) = (Vec::new(), Flow::default());
+        for shard in self.shards.iter() {
+            let _guard = shard.flag.lock();
+            shard.list(&self.streams, &mut all);
+            sum.add(&shard.flow(&self.streams));
+        }
+        (all, sum)
+    }
+
     /// The blocks that rest here. Called under the device's lock.
     pub(crate) fn resting(&self) -> Vec<Resting> {
         let mut all = Vec::new();
