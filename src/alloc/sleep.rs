@@ -10,6 +10,7 @@
 //! pools of a device is one step: it is done for all or for none.
 
 use super::device::{Caller, Device};
+use super::pressure::UnderWay;
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
 use crate::core::perform;
@@ -542,8 +543,9 @@ impl Caller<'_> {
     }
 
     /// Performs a remap of sleeping pools; what failed, if anything did.
-    fn remap(&self, core: super::requests::Guard<'_>, remap: Remap) -> Result<Option<DriverError>> {
+    fn remap(&self, mut core: super::requests::Guard<'_>, remap: Remap) -> Result<Option<DriverError>> {
         let generation = core.generation;
+        let mut under_way = UnderWay { device: self.device, plan: Some(core.transit.begin()) };
         drop(core);
         let limits = &self.device.limits;
         let caller = perform::Caller {
@@ -558,6 +560,7 @@ impl Caller<'_> {
         let failure = done.failure.take().map(|(_, error)| error);
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
+        under_way.end(&mut core);
         if core.generation != generation {
             let reason = "the device was reset meanwhile";
             return Err(Error::State { operation: "waking a pool", reason });
