@@ -14,17 +14,24 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Tells that the process is ending: everything free goes back to the devices now, and from now on whenever the
 /// last live block of all devices has been given back. Waits for the streams that used it. Everything else
-/// works as before. For frameworks that give their last blocks back while they shut down and then reset the
-/// devices; to be called before that begins.
+/// works as before. The library's own holds on devices end too, so that the framework's reset of a device resets it.
+/// For frameworks that give their last blocks back while they shut down and then reset the devices; to be called
+/// before that begins.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
+///
+/// # Safety
+///
+/// The caller has open (aclrtSetDevice) the devices on which there are live blocks.
 #[unsafe(no_mangle)]
-pub extern "C" fn ascend_alloc_finish() -> c_int {
+pub unsafe extern "C" fn ascend_alloc_finish() -> c_int {
     guard::release(|| {
         ENDING.store(true, Relaxed);
         acl_allocator::heed();
-        if let Some(allocator) = process::if_set_up() {
-            allocator.shut_down();
+        if let Some(process) = process::process_if_set_up() {
+            process.allocator.shut_down();
+            // SAFETY: the caller's promise.
+            unsafe { process.driver.close_devices() };
         }
         Ok(())
     })

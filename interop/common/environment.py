@@ -3,6 +3,7 @@
     <environment>/venv/           virtual environment with the pinned wheels
     <environment>/cann/lib64/     libascendcl.so (the simulator), libascend_alloc.so and the companions
     <environment>/cann/opp/ ...   empty folders that frameworks look for
+    <environment>/package/        a package of ours that is built against the wheels, and tools/ to build it
     <environment>/runs/           logs and scratch folders, one for each run of a check file
 
 `prepare` is all that a runner needs. The wheels are installed once and again when the requirements
@@ -41,6 +42,8 @@ class Framework:
     python: str = "3.11"
     #: Folders with Python modules of ours that its checks import.
     modules: list[Path] = field(default_factory=list)
+    #: A Python package of ours that is built against its wheels and installed in `package/`.
+    package: Path | None = None
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Environment:
         strip = ("ASCEND_", "PYTORCH_", "MS_", "TORCH_", "ACL_", "LD_", "HCCL_", "PYTHON", "GLOG_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(strip)}
         lib = self.cann / "lib64"
+        paths = [Path(__file__).resolve().parent, *self.framework.modules, self.folder / "package"]
         return {
             **kept,
             "LD_LIBRARY_PATH": str(lib),
@@ -74,7 +78,7 @@ class Environment:
             "ASCEND_TOOLKIT_HOME": str(self.cann),
             "ASCEND_OPP_PATH": str(self.cann / "opp"),
             "ASCEND_CUSTOM_PATH": str(self.cann),
-            "PYTHONPATH": os.pathsep.join(map(str, [Path(__file__).resolve().parent, *self.framework.modules])),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "PYTHONUNBUFFERED": "1",
             **more,
         }
@@ -96,6 +100,8 @@ def prepare(framework: Framework, fresh: bool = False, surface: str | None = Non
     packages, *interpreter = _ask(python)
     environment = Environment(framework, folder, Path(packages))
     _lay_out(environment, [Path(path) for path in interpreter], surface)
+    if framework.package:
+        _build(environment, framework.package)
     return environment
 
 
@@ -190,8 +196,20 @@ def _allocator(lib: Path) -> None:
     shutil.copy2(Path(told["target_directory"]) / "release" / "libascend_alloc.so", lib)
 
 
-def _must(command: list[str]) -> None:
-    done = subprocess.run(command)
+def _build(environment: Environment, package: Path) -> None:
+    tools, start = environment.folder / "tools", time.monotonic()
+    pip = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
+    if not (tools / "wheel").exists():
+        _must([*pip, "--target", str(tools), "setuptools<81", "wheel"])
+    given = {"PYTHONPATH": str(tools), "ASCEND_ALLOC_LIBRARY": str(environment.cann / "lib64" / "libascend_alloc.so")}
+    say(f"building {package.name}'s package")
+    options = ["--no-build-isolation", "--no-deps", "--target", str(environment.folder / "package")]
+    _must([*pip, *options, str(package)], {**os.environ, **given})
+    say(f"built in {time.monotonic() - start:.0f} s")
+
+
+def _must(command: list[str], variables: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env=variables)
     if done.returncode != 0:
         print(f"interop: {' '.join(command)} failed", file=sys.stderr)
         raise SystemExit(1)

@@ -544,12 +544,26 @@ impl Driver for AclDriver {
 impl Drop for AclDriver {
     fn drop(&mut self) {
         self.unregister_states();
-        for entry in core::mem::take(self.opened.get_mut()) {
+        // SAFETY: nobody uses the driver any more.
+        unsafe { self.close_devices() };
+    }
+}
+
+impl AclDriver {
+    /// Gives back the references of devices that the driver has taken; a later call takes new ones. A device
+    /// that nobody else has open is reset with that.
+    ///
+    /// # Safety
+    ///
+    /// For each device that this driver has opened: somebody else has it open too, or nothing on it is used any more.
+    pub unsafe fn close_devices(&self) {
+        let opened = core::mem::take(&mut *self.opened.lock());
+        for entry in opened {
             for _ in 0..entry.references {
                 // On another thread, as it was taken: this one's context is not ours to drop. An
                 // error says that the device is gone already.
                 let _given_back = self.on_other_thread(|| {
-                    // SAFETY: this driver took the reference, and nobody uses the driver any more.
+                    // SAFETY: this driver took the reference; the rest is the caller's promise.
                     unsafe { self.acl.reset_device(number(entry.device)) }
                 });
             }
