@@ -1205,10 +1205,15 @@ int ascend_alloc_checkpoint_release(uint64_t checkpoint);
 /*
  Tells that the process is ending: everything free goes back to the devices now, and from now on whenever the
  last live block of all devices has been given back. Waits for the streams that used it. Everything else
- works as before. For frameworks that give their last blocks back while they shut down and then reset the
- devices; to be called before that begins.
+ works as before. The library's own holds on devices end too, so that the framework's reset of a device resets it.
+ For frameworks that give their last blocks back while they shut down and then reset the devices; to be called
+ before that begins.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
+
+ # Safety
+
+ The caller has open (aclrtSetDevice) the devices on which there are live blocks.
  */
 int ascend_alloc_finish(void);
 
