@@ -16,6 +16,7 @@
 //! | `export`, `peers` | blocks that other processes, chunks that other devices may use |
 //! | `growing` | segments of growing buffers |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
+//! | `wait` | blocks that other streams use |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
 //! | `plan` | steps and outcomes |
 //! | `perform` | performing a step on a driver |
@@ -59,6 +60,7 @@ pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
+pub(crate) mod wait;
 pub(crate) mod wide;
 
 use std::sync::Arc;

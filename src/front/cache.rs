@@ -147,7 +147,7 @@ impl Front {
             return self.put_used(shard, entry, address, key, epoch);
         }
         let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
-        shard.used.store(true, Relaxed);
+        shard.set_used();
         let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
@@ -173,7 +173,7 @@ impl Front {
         let Some(at) = ring.push((address, key), requested, epoch, uses, &self.most_waiting) else {
             return Freed::ByCore;
         };
-        shard.used.store(true, Relaxed);
+        shard.set_used();
         entry.uses.clear(mask);
         entry.set_rests_at(RING + at);
         Freed::Done

@@ -114,6 +114,15 @@ impl Shard {
         (SMALL..SMALL + queued.min(QUEUE)).rev().find(|&at| self.slots[at].key.load(Relaxed) == key)
     }
 
+    /// Notes that something rests here.
+    #[inline]
+    pub(super) fn set_used(&self) {
+        // A store is dear just before the flag is taken the next time; a look is not.
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+
     /// A slot for a freed block: one that is empty of the key's set, or the next of the queue.
     #[inline]
     pub(super) fn vacant(&self, key: u64, small: bool) -> Option<usize> {

@@ -90,17 +90,19 @@ impl Uses {
     #[inline]
     pub(super) fn clear(&self, mask: Mask) {
         self.touched.store(0, Relaxed);
-        self.few.iter().for_each(|byte| byte.store(0, Relaxed));
-        if mask >> FEW != 0 {
-            self.clear_rest(mask);
+        match self.few.get(mask.trailing_zeros() as usize) {
+            Some(byte) if mask.is_power_of_two() => byte.store(0, Relaxed),
+            _ => self.clear_all(mask),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn clear_rest(&self, mask: Mask) {
+    fn clear_all(&self, mask: Mask) {
         self.zero(mask);
-        self.many.store(0, Relaxed);
+        if mask >> FEW != 0 {
+            self.many.store(0, Relaxed);
+        }
     }
 
     /// Takes what is noted of a live block out. A use that is noted at the same time is either taken, or
