@@ -38,8 +38,8 @@ def install(conf: str | None = None) -> None:
     `conf` is a configuration text as in the environment variable ASCEND_ALLOC_CONF, and goes before it key by key.
 
     To be called once, before torch_npu has used a device. Raises BuiltForAnotherVersion where the extension does not
-    belong to the torch_npu that is installed, and RuntimeError when torch_npu has used its own allocator already, the
-    configuration is refused, the runtime library is missing, or it was called before.
+    belong to the torch_npu that is installed, and RuntimeError when torch_npu has used its own allocator already, or it was
+    called before. The configuration is read at the first use of a device, which fails where it is refused.
     """
     global _installed
     if _installed is not None:

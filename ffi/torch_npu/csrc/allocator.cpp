@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace ascend_alloc_torch {
@@ -83,6 +84,14 @@ void report(void *ptr, int64_t size, int device) {
                                    c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
 }
 
+// Hooks torch_npu's queue of work and its functions that free memory into the library.
+void connect(const std::optional<std::string> &conf) {
+  must(ascend_alloc_init(conf ? conf->c_str() : nullptr), "the allocator was not set up");
+  must(ascend_alloc_set_submit_hook(submit, nullptr, nullptr), "the submit hook");
+  uint64_t number = 0;
+  must(ascend_alloc_add_memory_callback(free_some, nullptr, nullptr, &number), "torch_npu's functions that free memory");
+}
+
 } // namespace
 
 Allocator &Allocator::instance() {
@@ -90,11 +99,7 @@ Allocator &Allocator::instance() {
   return *only;
 }
 
-void Allocator::connect() {
-  must(ascend_alloc_set_submit_hook(submit, nullptr, nullptr), "the submit hook");
-  uint64_t number = 0;
-  must(ascend_alloc_add_memory_callback(free_some, nullptr, nullptr, &number), "torch_npu's functions that free memory");
-}
+void Allocator::configure(std::optional<std::string> conf) { conf_ = std::move(conf); }
 
 c10::DataPtr Allocator::allocate(size_t size) {
   const int device = current_device();
@@ -258,6 +263,7 @@ std::string Allocator::name() { return "ascend_alloc"; }
 
 void Allocator::init(int device_count) {
   std::lock_guard<std::mutex> lock(settings_mutex_);
+  if (device_count_ == 0) connect(conf_);
   if (static_cast<size_t>(device_count) > fractions_.size()) fractions_.resize(device_count, 1.0);
   device_count_ = static_cast<int>(fractions_.size());
 }

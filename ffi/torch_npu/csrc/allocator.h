@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -18,8 +19,8 @@ namespace ascend_alloc_torch {
 class Allocator final : public base::NPUAllocator {
  public:
   static Allocator &instance();
-  // Hooks torch_npu's queue of work and its functions that free memory into the library.
-  void connect();
+  // What the library is set up with, once torch_npu has initialised ACL: ACL is given up again by who was first.
+  void configure(std::optional<std::string> conf);
 
   // c10::Allocator
   c10::DataPtr allocate(size_t size) override;
@@ -144,6 +145,7 @@ class Allocator final : public base::NPUAllocator {
   std::unordered_set<void *> bad_;
 
   mutable std::mutex settings_mutex_;
+  std::optional<std::string> conf_;
   std::vector<double> fractions_;
   std::vector<base::OutOfMemoryObserver> observers_;
   std::unordered_map<std::string, std::weak_ptr<void>> imports_;

@@ -9,8 +9,7 @@ namespace {
 
 // Never destroyed, as torch_npu's own allocators.
 std::shared_ptr<base::NPUAllocator> connect(const std::optional<std::string> &conf) {
-  must(ascend_alloc_init(conf ? conf->c_str() : nullptr), "the allocator was not set up");
-  Allocator::instance().connect();
+  Allocator::instance().configure(conf);
   return {&Allocator::instance(), [](base::NPUAllocator *) {}};
 }
 
@@ -19,7 +18,7 @@ std::shared_ptr<base::NPUAllocator> connect(const std::optional<std::string> &co
 
 PYBIND11_MODULE(_C, module) {
   module.def("connect", &ascend_alloc_torch::connect, pybind11::arg("conf"),
-             "Sets the library up and returns torch_npu's handle of the allocator.");
+             "Notes the configuration and returns torch_npu's handle of the allocator.");
   module.def("finish", [] { ascend_alloc_torch::must(ascend_alloc_finish(), "finish"); },
              pybind11::call_guard<pybind11::gil_scoped_release>(), "The process is ending.");
   module.def("version", [] { return std::string(ascend_alloc_version()); }, "The library's version.");
