@@ -117,8 +117,7 @@ fn is_simulator(file: &str) -> bool {
     let library = unsafe { libloading::Library::new(file) };
     let Ok(library) = library else { return false };
     // SAFETY: the symbol is only looked for.
-    let found = unsafe { library.get::<*const core::ffi::c_void>(b"acl_sim_now\0") }.is_ok();
-    found
+    unsafe { library.get::<*const core::ffi::c_void>(b"acl_sim_now\0") }.is_ok()
 }
 
 /// From the smallest to the largest, each four times the one before; the largest is always one.
