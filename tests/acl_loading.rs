@@ -235,6 +235,7 @@ fn an_old_library_lacks_what_came_later() {
             "aclrtFreeWithDevSync",
             "aclrtGetPrimaryCtxState",
             "aclrtHostGetDevicePointer",
+            "aclrtHostMemMapCapabilities",
             "aclrtHostRegisterV2",
             "aclrtMemExportToShareableHandleV2",
             "aclrtMemGetAccess",

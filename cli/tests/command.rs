@@ -133,7 +133,7 @@ fn running_out_of_memory_is_reported_and_survived() {
     assert_eq!((json.code, json.json()["ooms"].as_u64()), (0, Some(1)), "{}", json.err);
     let table = replay(&trace, &["--memory", "16MiB"]);
     assert!(table.out.contains("first at event 3 in step big"), "{}", table.out);
-    assert!(table.out.contains("asked for 20971520 bytes"), "{}", table.out);
+    assert!(table.out.contains("asked for 20 MiB (20971520 bytes)"), "{}", table.out);
     assert_eq!(replay(&trace, &["--json"]).json()["ooms"], 0);
     // A size that no device has.
     let huge = file("huge.trace", b"a 1 9223372036854775807 0\nf 1\na 2 512 0\nf 2\n");

@@ -147,7 +147,7 @@ impl Caller<'_> {
             core.forget_names_in(back);
         }
         let step = self.follow_epochs(&core, step);
-        let plan = step.carries_memory().then(|| core.transit.begin());
+        let plan = step.may_help_others().then(|| core.transit.begin());
         let mut under_way = UnderWay { device: self.device, plan };
         let generation = core.generation;
         drop(core);

@@ -241,9 +241,11 @@ pub(crate) struct GiveBack {
 }
 
 impl Step {
-    /// Whether memory is on its way while the step is performed, so that others may find it afterwards.
-    pub(crate) fn carries_memory(&self) -> bool {
-        matches!(self, Self::Remap(_) | Self::Classic(..) | Self::GiveBack(_))
+    /// Whether others may find afterwards what they do not find while the step is performed: memory that is on its
+    /// way, or an event that is being recorded and can then be waited for.
+    pub(crate) fn may_help_others(&self) -> bool {
+        let carries = matches!(self, Self::Remap(_) | Self::Classic(..) | Self::GiveBack(_));
+        carries || matches!(self, Self::Record(_) | Self::Join(..))
     }
 }
 

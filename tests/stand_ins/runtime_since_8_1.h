@@ -76,6 +76,12 @@ aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag) {
     return 0;
 }
 
+aclError aclrtHostMemMapCapabilities(uint32_t deviceId, uint32_t hacType, uint32_t *capabilities) {
+    ENTER("%u, %u", deviceId, hacType);
+    *capabilities = 0;
+    return 0;
+}
+
 aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag) {
     ENTER("%p, %u", pHost, flag);
     *pDevice = pHost;
