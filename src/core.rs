@@ -44,6 +44,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod churn;
 pub(crate) mod commit;
 pub(crate) mod export;
+pub(crate) mod epochs;
 pub(crate) mod growing;
 pub(crate) mod heap;
 pub(crate) mod ladder;
@@ -158,6 +159,8 @@ pub(crate) struct Core {
     pub(crate) churn: churn::Churn,
     /// Frees at the time the device last had no chunk left.
     pub(crate) full_at: Option<u64>,
+    /// Frees at the time a stream was last made to wait for others.
+    pub(crate) joined_at: Option<u64>,
     /// Physical bytes of reserved segments and cached handles, plus what running plans create.
     pub(crate) physical: u64,
     /// Physical bytes of classic segments from the driver.
@@ -265,6 +268,7 @@ impl Core {
             high_water: 0,
             churn: churn::Churn::default(),
             full_at: None,
+            joined_at: None,
             physical: 0,
             classic: 0,
             elsewhere: 0,

@@ -375,6 +375,7 @@ impl Caller<'_> {
             Step::Record(streams) | Step::Join(_, _, streams) => {
                 front.set_epochs(streams.iter().filter_map(|stream| epoch(stream.0)));
             }
+            Step::WaitStream(stream, ..) => front.set_epochs(epoch(*stream).into_iter()),
             Step::WaitDevice(streams) => {
                 front.set_epochs(streams.iter().filter_map(|stream| epoch(stream.0)));
             }

@@ -66,6 +66,7 @@ impl Core {
                 }
                 Err(error) => request.failure = Some(error.into()),
             },
+            Outcome::WaitedStream(stream, epoch, result) => self.commit_waited_stream(stream, epoch, result),
             Outcome::Synchronized(epochs, result) => match result {
                 Ok(()) => {
                     self.tally.sync_all += 1;
@@ -84,6 +85,22 @@ impl Core {
                     }
                 }
             },
+        }
+    }
+
+    /// Takes the outcome of waiting for a stream. What refuses is not waited for alone again.
+    fn commit_waited_stream(&mut self, id: StreamId, epoch: u32, result: Option<Result<(), DriverError>>) {
+        match result {
+            Some(Ok(())) => {
+                self.note(Action::Wait, 0, 0, self.streams[id as usize].handle);
+                self.end_all(vec![(id, epoch)]);
+            }
+            other => {
+                let state = &mut self.streams[id as usize];
+                state.keep_open();
+                state.broken |= other.is_some();
+                state.captured = other.is_none();
+            }
         }
     }
 
@@ -122,6 +139,7 @@ impl Core {
 
     /// Takes the outcome of letting a stream wait for others: what they used until then is open to it.
     fn commit_joined(&mut self, waiter: StreamId, joined: SmallVec<[(StreamId, u32, Recorded, bool); 2]>) {
+        self.joined_at = Some(self.frees);
         let recorded = joined.iter().map(|&(id, epoch, result, _)| (id, epoch, result)).collect();
         self.commit_recorded(recorded);
         for (other, epoch, _, waited) in joined {

@@ -451,40 +451,6 @@ impl Core {
         }
     }
 
-    /// Counts a free towards the next event, and decides whether it is time for one.
-    #[inline]
-    pub(super) fn earn(&mut self) {
-        /// These are left to requests in need.
-        const RESERVE: i32 = 16;
-        /// While nobody asks, one epoch in so many is closed.
-        const QUIET: u32 = 8;
-        self.earned += 1;
-        self.paid += 1;
-        if self.earned < self.config.epoch_frees {
-            return;
-        }
-        self.earned = 0;
-        self.decay_due = self.config.decay_ms > 0 || self.config.decay_ops > 0;
-        self.tokens = (self.tokens + 1).min(MOST_TOKENS);
-        if self.interest > 0 {
-            self.interest -= 1;
-            self.due = self.tokens > RESERVE;
-        } else {
-            // Nobody has asked for long, but whoever asks next should not find everything in doubt.
-            self.quiet += 1;
-            self.due = self.quiet.is_multiple_of(QUIET);
-        }
-    }
-
-    /// Earns for the frees that the front kept to itself; `frees` are those of all parties so far.
-    pub(crate) fn earn_for_all(&mut self, frees: u64) {
-        let period = u64::from(self.config.epoch_frees);
-        let more = frees.saturating_sub(self.paid) / period;
-        self.paid += more * period;
-        let more = i32::try_from(more).unwrap_or(MOST_TOKENS);
-        self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
-    }
-
     /// Merges free neighbours of different homes where one has become quiescent.
     pub(crate) fn rejoin(&mut self) {
         let mut apart = core::mem::take(&mut self.apart);
@@ -501,9 +467,6 @@ impl Core {
         }
     }
 }
-
-/// More tokens are not kept, so that a quiet time does not pay for a flood of events.
-const MOST_TOKENS: i32 = 40;
 
 /// Alignment every block has anyway.
 const UNIT_ALIGN: u64 = super::UNIT;

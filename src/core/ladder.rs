@@ -8,7 +8,7 @@
 //! | `Released` | idle classic segments, and for a classic request idle chunks, are given back |
 //! | `Asked` | framework callbacks are asked to free something, one after the other |
 //! | `Joined` | the request's stream waits for others on the device; from here on the soft limit does not count |
-//! | `Waited` | the host waits for the oldest epoch that holds memory back, one at a time |
+//! | `Waited` | the host waits for the oldest epoch that holds memory back, or for a stream that got no event, one at a time |
 //! | `Synchronized` | the host waits for the device, where an epoch can be ended in no other way |
 //!
 //! After every step the free blocks are searched again, and each step takes no more than the request
@@ -16,10 +16,9 @@
 //! room; a wait of the host is never spent on the soft limit. Before a request fails, plans of other
 //! threads that hold memory are waited for, because what they leave may be what it lacks.
 
-use smallvec::SmallVec;
-
 use super::Core;
-use super::plan::{Closing, GiveBack, Remap, Request, Rung, Step};
+use super::epochs::Ids;
+use super::plan::{GiveBack, Remap, Request, Rung, Step};
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::error::Error;
@@ -40,16 +39,13 @@ impl LadderSteps {
             Step::GiveBack(_) => &mut self.released,
             // Counted where one was there to be called, or something to be waited for.
             Step::Ask(_) | Step::Await | Step::Pause => return,
-            Step::WaitEvent(..) => &mut self.waited,
+            Step::WaitEvent(..) | Step::WaitStream(..) => &mut self.waited,
             Step::WaitDevice(_) => &mut self.synchronized,
             Step::Fail(_) => &mut self.failed,
         };
         *counter += 1;
     }
 }
-
-/// A few streams.
-type Ids = SmallVec<[StreamId; 32]>;
 
 /// What [`Core::chunks_for`] found.
 pub(super) enum Chunks {
@@ -166,69 +162,6 @@ impl Core {
         }
     }
 
-    /// Asks for finished epochs on every stream that has events under way.
-    pub(crate) fn query(&self) -> Option<Step> {
-        let mut closing = Closing::new();
-        for (id, state) in self.streams.iter().enumerate() {
-            closing.extend(state.closing.iter().map(|&(event, epoch)| (id as StreamId, event, epoch)));
-        }
-        (!closing.is_empty()).then_some(Step::Query(closing))
-    }
-
-    /// Closes the open epochs of all streams that need it.
-    pub(crate) fn close_all(&mut self) -> Option<Step> {
-        let ids: SmallVec<[StreamId; 8]> = (0..self.streams.len() as StreamId)
-            .filter(|&id| {
-                let state = &self.streams[id as usize];
-                state.has_open_work() && state.alive && !state.broken
-            })
-            .collect();
-        // Slow devices make this dear: what is not prompt is not given back.
-        self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
-        (!ids.is_empty()).then(|| self.close(&ids))
-    }
-
-    /// Closes the open epochs of these streams.
-    pub(crate) fn close(&mut self, ids: &[StreamId]) -> Step {
-        let close = |&id: &StreamId| {
-            let state = &mut self.streams[id as usize];
-            let epoch = state.close_epoch();
-            state.ages.note(u64::from(epoch), self.frees);
-            (id, state.handle, epoch, self.events.pop())
-        };
-        Step::Record(ids.iter().map(close).collect())
-    }
-
-    /// Asks for the oldest events of the stream whose epoch is due, if many are under way, so that events
-    /// do not pile up while no request asks.
-    pub(crate) fn due_query(&self) -> Option<Step> {
-        /// So many may be under way unasked.
-        const UNASKED: usize = 4;
-        let state = &self.streams[self.heaviest as usize];
-        if !self.due || self.capturing > 0 || state.closing.len() < UNASKED {
-            return None;
-        }
-        let closing = state.closing.iter().take(UNASKED);
-        Some(Step::Query(closing.map(|&(event, epoch)| (self.heaviest, event, epoch)).collect()))
-    }
-
-    /// Closes the epoch of the stream with most to gain when it is time, if somebody may want to know soon.
-    pub(crate) fn due(&mut self) -> Option<Step> {
-        /// Events of one stream under way, at most: a device further behind than that is slow, and its
-        /// events are few.
-        const MOST: usize = 64;
-        if !core::mem::take(&mut self.due) || self.capturing > 0 {
-            return None;
-        }
-        let id = core::mem::take(&mut self.heaviest);
-        let state = &self.streams[id as usize];
-        if !state.has_open_work() || !state.alive || state.broken || state.closing.len() >= MOST {
-            return None;
-        }
-        self.tokens -= 1;
-        Some(self.close(&[id]))
-    }
-
     /// The next step to put memory directly behind a block, or nothing when there is none to be had
     /// without pressing anybody.
     pub(crate) fn extend(&mut self, id: super::block::BlockId, request: &mut Request) -> Option<Step> {
@@ -318,65 +251,6 @@ impl Core {
         None
     }
 
-    /// The open epochs of destroyed streams, if those hold at least `bytes` of free memory back.
-    /// No event can be recorded on them any more.
-    fn left_behind(&mut self, bytes: u64) -> Vec<(StreamId, u32)> {
-        let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
-        let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
-        let held: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
-        if held < bytes.max(1) {
-            return Vec::new();
-        }
-        ids.into_iter().map(|id| (id, self.streams[id as usize].close_epoch())).collect()
-    }
-
-    /// The streams that hold memory back which the request could use if its stream waited for them on
-    /// the device: what they freed and what waits for them. None unless that is worth an event.
-    fn worth_joining(&self, request: &Request, pressed: bool) -> Ids {
-        if !self.config.device_waits {
-            return Ids::new();
-        }
-        let stream = request.stream;
-        let mut gain = 0;
-        let mut others = Ids::new();
-        for (id, users) in &self.waits {
-            gain += self.blocks[*id].len;
-            others.push(self.blocks[*id].home);
-            others.extend(users.iter().map(|&(user, _)| user));
-        }
-        for (id, state) in self.streams.iter().enumerate() {
-            let id = id as StreamId;
-            let closed = state.open - 1;
-            let open_already = state.passed(closed) || self.streams[stream as usize].is_behind(id, closed);
-            let closed_off = if open_already { state.stamped_bytes } else { u64::MAX };
-            let gained = state.free_bytes.min(closed_off);
-            if id != stream && gained > 0 {
-                gain += gained;
-                others.push(id);
-            }
-        }
-        // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
-        // noticed on this device; below, growing is cheaper (measured on T8, see the design).
-        let share = (self.held() / 32).max(self.limits.total / 112);
-        if gain < request.len.min(share) || (!pressed && gain < share) {
-            return Ids::new();
-        }
-        others.sort_unstable();
-        others.dedup();
-        let able = |&id: &StreamId| {
-            let state = &self.streams[id as usize];
-            id != stream && state.alive && !state.broken
-        };
-        others.into_iter().filter(able).collect()
-    }
-
-    /// Lets the request's stream wait for others on the device.
-    pub(crate) fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
-        self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
-        let Step::Record(list) = self.close(others) else { unreachable!() };
-        Step::Join(request.stream, request.handle, list)
-    }
-
     /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
     pub(super) fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
         let granule = self.limits.granule;
@@ -446,10 +320,6 @@ impl Core {
             request.retried = true;
             self.tally.retries += 1;
         }
-    }
-
-    pub(crate) fn can_close(&self) -> bool {
-        self.streams.iter().any(|state| state.has_open_work() && state.alive && !state.broken)
     }
 
     /// Gives up a place that was occupied.
@@ -561,7 +431,7 @@ impl Core {
     /// Waits of the host.
     fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
         self.note_retry(request);
-        if let Some(step) = self.wait_for_oldest() {
+        if let Some(step) = self.wait_for_oldest().or_else(|| self.wait_for_stream()) {
             request.rung = request.rung.max(Rung::Waited);
             return Some(step);
         }
@@ -570,36 +440,6 @@ impl Core {
             return self.wait_for_device();
         }
         None
-    }
-
-    /// Waits for the oldest event of a stream that holds memory back.
-    pub(crate) fn wait_for_oldest(&mut self) -> Option<Step> {
-        let mut candidates = self.streams.iter().enumerate().filter(|(_, state)| {
-            !state.closing.is_empty() && (!state.waiting.is_empty() || state.free_blocks() > 0)
-        });
-        let (id, state) = candidates.next()?;
-        let (event, epoch) = *state.closing.front()?;
-        Some(Step::WaitEvent(id as StreamId, event, epoch))
-    }
-
-    /// Waits for the newest event of a stream, which ends all its closed epochs.
-    pub(crate) fn wait_for_newest(&mut self) -> Option<Step> {
-        let pending = self.streams.iter().enumerate();
-        let (id, &(event, epoch)) =
-            pending.filter_map(|(id, state)| Some((id, state.closing.back()?))).next()?;
-        Some(Step::WaitEvent(id as StreamId, event, epoch))
-    }
-
-    /// Waits for the device where some epoch cannot be ended by an event.
-    pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
-        let stuck: Vec<_> = self
-            .streams
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, state)| state.has_open_work())
-            .map(|(id, state)| (id as StreamId, state.close_epoch()))
-            .collect();
-        (!stuck.is_empty()).then_some(Step::WaitDevice(stuck))
     }
 
     /// Ends a request: chunks it created are given back first.

@@ -57,6 +57,14 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             calls.wait_event += 1;
             Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))
         }
+        Step::WaitStream(stream, handle, epoch) => {
+            // Where it cannot be told whether the stream is captured, it is left alone.
+            let result = (!driver.is_capturing(device, handle).unwrap_or(true)).then(|| {
+                calls.wait_stream += 1;
+                driver.synchronize_stream(device, handle)
+            });
+            Outcome::WaitedStream(stream, epoch, result)
+        }
         Step::WaitDevice(epochs) => {
             calls.wait_device += 1;
             Outcome::Synchronized(epochs, driver.synchronize_device(device))

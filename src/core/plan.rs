@@ -206,6 +206,8 @@ pub(crate) enum Step {
     Await,
     /// Wait for one event.
     WaitEvent(StreamId, Event, u32),
+    /// Wait for one stream; the epoch that is over then.
+    WaitStream(StreamId, Stream, u32),
     /// Wait for everything; the epochs that are over then.
     WaitDevice(Vec<(StreamId, u32)>),
     /// The request failed.
@@ -365,6 +367,8 @@ pub(crate) enum Outcome {
     GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
     /// For [`Step::WaitEvent`].
     Waited(StreamId, Event, u32, Result<(), DriverError>),
+    /// For [`Step::WaitStream`]; nothing when the stream is being captured and was left alone.
+    WaitedStream(StreamId, u32, Option<Result<(), DriverError>>),
     /// For [`Step::WaitDevice`].
     Synchronized(Vec<(StreamId, u32)>, Result<(), DriverError>),
 }

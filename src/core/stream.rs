@@ -35,6 +35,8 @@ pub(crate) struct StreamState {
     pub(crate) alive: bool,
     /// True when an event could not be recorded on it: only a device-wide wait can end its epochs.
     pub(crate) broken: bool,
+    /// True when it was being captured the last time somebody wanted to wait for it.
+    pub(crate) captured: bool,
     /// The stream's place in the front cache, if it has one.
     pub(crate) slot: Option<u16>,
     /// The epoch that frees are stamped with now; starts at 1.
@@ -123,6 +125,7 @@ impl StreamState {
             handle,
             alive: true,
             broken: false,
+            captured: false,
             slot: None,
             open: 1,
             completed: 0,

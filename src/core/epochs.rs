@@ -1,0 +1,240 @@
+//! Ending epochs: events that close them, waits on the device, waits of the host.
+//!
+//! | means | cost | when |
+//! |---|---|---|
+//! | an event is earned by frees and recorded | one event | now and then, while requests ask for memory |
+//! | all open epochs are closed and asked for | an event and a query a stream | a request lacks memory, and the device answers promptly |
+//! | a stream waits for others on the device | an event and a wait a stream | growing is the alternative, and it opens enough |
+//! | the host waits for an event, then for a stream | the host's time | memory is short |
+//! | the host waits for the device | everybody's time | memory is short, and nothing else is left |
+
+use smallvec::SmallVec;
+
+use super::Core;
+use super::plan::{Closing, Request, Step};
+use super::stream::{StreamId, StreamState};
+
+/// A few streams.
+pub(super) type Ids = SmallVec<[StreamId; 32]>;
+
+/// More tokens are not kept, so that a quiet time does not pay for a flood of events.
+const MOST_TOKENS: i32 = 40;
+
+impl Core {
+    /// Asks for finished epochs on every stream that has events under way.
+    pub(crate) fn query(&self) -> Option<Step> {
+        let mut closing = Closing::new();
+        for (id, state) in self.streams.iter().enumerate() {
+            closing.extend(state.closing.iter().map(|&(event, epoch)| (id as StreamId, event, epoch)));
+        }
+        (!closing.is_empty()).then_some(Step::Query(closing))
+    }
+
+    /// Closes the open epochs of all streams that need it.
+    pub(crate) fn close_all(&mut self) -> Option<Step> {
+        let ids: SmallVec<[StreamId; 8]> = (0..self.streams.len() as StreamId)
+            .filter(|&id| {
+                let state = &self.streams[id as usize];
+                state.has_open_work() && state.alive && !state.broken
+            })
+            .collect();
+        // Slow devices make this dear: what is not prompt is not given back.
+        self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
+        (!ids.is_empty()).then(|| self.close(&ids))
+    }
+
+    /// Closes the open epochs of these streams.
+    pub(crate) fn close(&mut self, ids: &[StreamId]) -> Step {
+        let close = |&id: &StreamId| {
+            let state = &mut self.streams[id as usize];
+            let epoch = state.close_epoch();
+            state.ages.note(u64::from(epoch), self.frees);
+            (id, state.handle, epoch, self.events.pop())
+        };
+        Step::Record(ids.iter().map(close).collect())
+    }
+
+    /// Asks for the oldest events of the stream whose epoch is due, if many are under way, so that events
+    /// do not pile up while no request asks.
+    pub(crate) fn due_query(&self) -> Option<Step> {
+        /// So many may be under way unasked.
+        const UNASKED: usize = 4;
+        let state = &self.streams[self.heaviest as usize];
+        if !self.due || self.capturing > 0 || state.closing.len() < UNASKED {
+            return None;
+        }
+        let closing = state.closing.iter().take(UNASKED);
+        Some(Step::Query(closing.map(|&(event, epoch)| (self.heaviest, event, epoch)).collect()))
+    }
+
+    /// Closes the epoch of the stream with most to gain when it is time, if somebody may want to know soon.
+    pub(crate) fn due(&mut self) -> Option<Step> {
+        /// Events of one stream under way, at most: a device further behind than that is slow, and its
+        /// events are few.
+        const MOST: usize = 64;
+        if !core::mem::take(&mut self.due) || self.capturing > 0 {
+            return None;
+        }
+        let id = core::mem::take(&mut self.heaviest);
+        let state = &self.streams[id as usize];
+        if !state.has_open_work() || !state.alive || state.broken || state.closing.len() >= MOST {
+            return None;
+        }
+        self.tokens -= 1;
+        Some(self.close(&[id]))
+    }
+
+    pub(crate) fn can_close(&self) -> bool {
+        self.streams.iter().any(|state| state.has_open_work() && state.alive && !state.broken)
+    }
+
+    /// Counts a free towards the next event, and decides whether it is time for one.
+    #[inline]
+    pub(super) fn earn(&mut self) {
+        /// These are left to requests in need.
+        const RESERVE: i32 = 16;
+        /// So many frees after a stream was made to wait for another, waits on the device do what these events would do.
+        const JOINED: u64 = 4096;
+        /// While nobody asks, one epoch in so many is closed.
+        const QUIET: u32 = 8;
+        self.earned += 1;
+        self.paid += 1;
+        if self.earned < self.config.epoch_frees {
+            return;
+        }
+        self.earned = 0;
+        self.decay_due = self.config.decay_ms > 0 || self.config.decay_ops > 0;
+        self.tokens = (self.tokens + 1).min(MOST_TOKENS);
+        if self.interest > 0 {
+            self.interest -= 1;
+            let joined = self.joined_at.is_some_and(|then| self.frees < then + JOINED);
+            self.due = self.tokens > RESERVE && !joined;
+        } else {
+            // Nobody has asked for long, but whoever asks next should not find everything in doubt.
+            self.quiet += 1;
+            self.due = self.quiet.is_multiple_of(QUIET);
+        }
+    }
+
+    /// Earns for the frees that the front kept to itself; `frees` are those of all parties so far.
+    pub(crate) fn earn_for_all(&mut self, frees: u64) {
+        let period = u64::from(self.config.epoch_frees);
+        let more = frees.saturating_sub(self.paid) / period;
+        self.paid += more * period;
+        let more = i32::try_from(more).unwrap_or(MOST_TOKENS);
+        self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
+    }
+
+    /// The open epochs of destroyed streams, if those hold at least `bytes` of free memory back.
+    /// No event can be recorded on them any more.
+    pub(super) fn left_behind(&mut self, bytes: u64) -> Vec<(StreamId, u32)> {
+        let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
+        let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
+        let held: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        if held < bytes.max(1) {
+            return Vec::new();
+        }
+        ids.into_iter().map(|id| (id, self.streams[id as usize].close_epoch())).collect()
+    }
+
+    /// The streams that hold memory back which the request could use if its stream waited for them on
+    /// the device: what they freed and what waits for them. None unless that is worth an event.
+    pub(super) fn worth_joining(&self, request: &Request, pressed: bool) -> Ids {
+        if !self.config.device_waits {
+            return Ids::new();
+        }
+        // As long as little of the device is in use, growing a little is cheaper.
+        let little = (self.limits.total / 6).min(self.high_water + self.high_water / 5);
+        if !pressed && self.held() + request.len < little {
+            return Ids::new();
+        }
+        let stream = request.stream;
+        let mut gain = 0;
+        let mut others = Ids::new();
+        for (id, users) in &self.waits {
+            gain += self.blocks[*id].len;
+            others.push(self.blocks[*id].home);
+            others.extend(users.iter().map(|&(user, _)| user));
+        }
+        for (id, state) in self.streams.iter().enumerate() {
+            let id = id as StreamId;
+            let closed = state.open - 1;
+            let open_already = state.passed(closed) || self.streams[stream as usize].is_behind(id, closed);
+            let closed_off = if open_already { state.stamped_bytes } else { u64::MAX };
+            let gained = state.free_bytes.min(closed_off);
+            if id != stream && gained > 0 {
+                gain += gained;
+                others.push(id);
+            }
+        }
+        // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
+        // noticed on this device; below, growing is cheaper (measured on T8, see the design).
+        let share = (self.held() / 32).max(self.limits.total / 96);
+        if gain < request.len.min(share) || (!pressed && gain < share) {
+            return Ids::new();
+        }
+        others.sort_unstable();
+        others.dedup();
+        let able = |&id: &StreamId| {
+            let state = &self.streams[id as usize];
+            id != stream && state.alive && !state.broken
+        };
+        others.into_iter().filter(able).collect()
+    }
+
+    /// Lets the request's stream wait for others on the device.
+    pub(crate) fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
+        self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
+        let Step::Record(list) = self.close(others) else { unreachable!() };
+        Step::Join(request.stream, request.handle, list)
+    }
+
+    /// Waits for the oldest event of a stream that holds memory back.
+    pub(crate) fn wait_for_oldest(&mut self) -> Option<Step> {
+        let mut candidates = self.streams.iter().enumerate().filter(|(_, state)| {
+            !state.closing.is_empty() && (!state.waiting.is_empty() || state.free_blocks() > 0)
+        });
+        let (id, state) = candidates.next()?;
+        let (event, epoch) = *state.closing.front()?;
+        Some(Step::WaitEvent(id as StreamId, event, epoch))
+    }
+
+    /// Waits for a stream that holds memory back in an epoch that could not be closed by an event: the one with
+    /// most bytes first.
+    pub(crate) fn wait_for_stream(&mut self) -> Option<Step> {
+        let holds = |state: &StreamState| {
+            let stuck = state.has_open_work() && state.alive && !state.broken && !state.captured;
+            stuck && (!state.waiting.is_empty() || state.free_bytes > 0)
+        };
+        let able = self.streams.iter().enumerate().filter(|(_, state)| holds(state));
+        let (id, _) = able.max_by_key(|(id, state)| (state.free_bytes, core::cmp::Reverse(*id)))?;
+        let state = &mut self.streams[id];
+        let epoch = state.close_epoch();
+        state.ages.note(u64::from(epoch), self.frees);
+        Some(Step::WaitStream(id as StreamId, state.handle, epoch))
+    }
+
+    /// Waits for the newest event of a stream, which ends all its closed epochs.
+    pub(crate) fn wait_for_newest(&mut self) -> Option<Step> {
+        let pending = self.streams.iter().enumerate();
+        let (id, &(event, epoch)) =
+            pending.filter_map(|(id, state)| Some((id, state.closing.back()?))).next()?;
+        Some(Step::WaitEvent(id as StreamId, event, epoch))
+    }
+
+    /// Waits for the device where some epoch cannot be ended by an event.
+    pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
+        for state in &mut self.streams {
+            // The next request may find it captured no longer.
+            state.captured = false;
+        }
+        let stuck: Vec<_> = self
+            .streams
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, state)| state.has_open_work())
+            .map(|(id, state)| (id as StreamId, state.close_epoch()))
+            .collect();
+        (!stuck.is_empty()).then_some(Step::WaitDevice(stuck))
+    }
+}
