@@ -248,7 +248,7 @@ impl Device {
         let allocated = flow.up[tally::BYTES].iter().sum::<i64>().max(0) as u64;
         let moved = core.tally.moved * core.limits.granule;
         let high_water = core.high_water;
-        core.churn.note(allocated, moved, high_water);
+        core.churn.note(more, allocated, moved, high_water);
         core.earn_for_all(flow.down[tally::COUNT].iter().sum::<i64>() as u64);
     }
 

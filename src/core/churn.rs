@@ -1,20 +1,25 @@
-//! Whether moving has become a habit: a program that moves chunks all the time would be better off with more
-//! memory.
+//! When memory is better taken new than moved together, although the headroom is used up.
 //!
-//! ```text
-//! level    goes up by what is moved, and down by a share of what is allocated
-//!  6 % ---- of the highest live bytes: it goes no higher
-//!  2.5 % -- above it moving is a habit
-//!  0.6 % -- below it no longer
-//! ```
+//! Three things are watched while requests climb the ladder:
 //!
-//! A step that repeats moves less and less; its level never comes near the upper border. A program that asks for
-//! sizes nobody freed before passes it within a few requests, and stays above for long: the level sinks far
-//! slower then, because memory that was grown into keeps the moves away.
+//! | what | how | why growing is better |
+//! |---|---|---|
+//! | moving has become a *habit* | a level goes up by what is moved, down by 2 % of what is allocated; above 2.5 % of the highest live bytes it is a habit | the same chunks move to and fro |
+//! | the peak *creeps* up | it rose by at most 5 % in at least three of the last 8 windows, in each of which half of it was allocated | what is taken now is needed soon anyway |
+//! | most sizes are *new* | a table of sizes seen before knows fewer than half of the large ones | what was freed fits nobody, so moving never ends |
+//!
+//! A step that repeats shows none of them once it has settled.
 
 use super::Core;
 
-/// What was moved lately against what was allocated; all in bytes.
+/// Sizes that are remembered.
+const SIZES: usize = 4096;
+/// A share of one, in fixed point.
+const ONE: u32 = 1 << 16;
+/// Windows in which the highest live bytes are compared.
+const WINDOWS: usize = 8;
+
+/// What was moved lately against what was allocated, how the highest live bytes rose, and which sizes came; in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Churn {
     level: u64,
@@ -23,14 +28,25 @@ pub(crate) struct Churn {
     /// See `allocated`.
     moved: u64,
     habit: bool,
+    /// How much was allocated, and the highest live bytes, when the present window began.
+    window: (u64, u64),
+    /// By how much the highest live bytes rose in each of the last windows; 0 where that was much.
+    rises: [u64; WINDOWS],
+    /// The window that is written next.
+    next: usize,
+    /// Sizes seen, each at the place its bits choose; made for the first large one.
+    sizes: Vec<u64>,
+    /// The share of sizes that were not among them, of [`ONE`]; older ones count less.
+    new: u32,
 }
 
 impl Churn {
-    /// Learns how much was allocated and moved in all, and the highest live bytes so far.
-    pub(crate) fn note(&mut self, allocated: u64, moved: u64, high_water: u64) {
+    /// Learns of a request that climbs: its size, how much was allocated and moved in all, and the highest live
+    /// bytes so far.
+    pub(crate) fn note(&mut self, size: u64, allocated: u64, moved: u64, high_water: u64) {
         /// Of what is allocated so much may be moved.
         const CALM: u64 = 50;
-        /// The same while moving is a habit.
+        /// The same while moving is a habit: memory that was grown into keeps the moves away.
         const HABIT: u64 = 3333;
         let share = if self.habit { HABIT } else { CALM };
         let flown = allocated.saturating_sub(self.allocated);
@@ -39,24 +55,77 @@ impl Churn {
         (self.allocated, self.moved) = (allocated, moved);
         let border = if self.habit { high_water / 160 } else { high_water / 40 };
         self.habit = self.level > border;
+        self.note_rise(high_water);
+        if size > super::segment::SMALL_LIMIT {
+            self.note_size(size);
+        }
     }
 
-    /// Whether moving is a habit.
-    pub(crate) fn is_habit(&self) -> bool {
-        self.habit
+    /// Whether what is freed is hardly asked for again as it was: moving is a habit, or most sizes are new.
+    pub(crate) fn is_restless(&self) -> bool {
+        self.habit || self.is_new()
+    }
+
+    /// Whether most sizes are new.
+    fn is_new(&self) -> bool {
+        self.new > ONE / 2
     }
 
     /// How many physical bytes are better taken new than moved together, of `device` bytes that there are: at
     /// least `usual`. A program that has needed much of the device has it for itself; a small one may have
     /// neighbours.
     pub(crate) fn goal(&self, usual: u64, high_water: u64, device: u64) -> u64 {
-        if !self.habit || high_water < device / 6 {
-            usual
-        } else if high_water < device / 8 * 3 {
-            usual.max(high_water + high_water / 20)
-        } else {
-            usual.max(device)
+        if high_water < device / 6 {
+            return usual;
         }
+        let some = high_water * 49 / 1000;
+        let creep = self.creep(high_water);
+        let habit = if self.habit { some } else { 0 };
+        let more = if high_water < device / 8 * 3 {
+            habit.max(creep.min(some))
+        } else if self.is_new() {
+            device
+        } else {
+            habit.max(creep)
+        };
+        usual.max((high_water + more).min(device))
+    }
+
+    /// What a program whose peak creeps up is likely to need soon, beyond the highest live bytes.
+    fn creep(&self, high_water: u64) -> u64 {
+        /// In so many of the windows the peak must have risen a little.
+        const OFTEN: usize = 3;
+        let little = self.rises.iter().filter(|&&rise| rise > high_water / 400);
+        if little.clone().count() >= OFTEN { little.sum::<u64>() * 2 } else { 0 }
+    }
+
+    /// Closes the window when half of the highest live bytes were allocated in it.
+    fn note_rise(&mut self, high_water: u64) {
+        let (since, before) = self.window;
+        let windows = (self.allocated.saturating_sub(since) * 2).checked_div(high_water).unwrap_or(0);
+        if windows == 0 {
+            return;
+        }
+        let rise = high_water.saturating_sub(before);
+        let much = rise > high_water / 20;
+        // Where nobody asked for long there were several windows; what rose then counts once.
+        for window in 0..windows.min(WINDOWS as u64) {
+            self.rises[self.next] = if window == 0 && !much { rise } else { 0 };
+            self.next = (self.next + 1) % WINDOWS;
+        }
+        self.window = (self.allocated, high_water);
+    }
+
+    fn note_size(&mut self, size: u64) {
+        /// How slowly the share follows: by one in so many.
+        const SLOWLY: u32 = 128;
+        if self.sizes.is_empty() {
+            self.sizes = vec![0; SIZES];
+        }
+        let place = (size.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize;
+        let known = core::mem::replace(&mut self.sizes[place], size) == size;
+        self.new -= self.new / SLOWLY;
+        self.new += if known { 0 } else { ONE / SLOWLY };
     }
 }
 
@@ -80,40 +149,68 @@ mod tests {
     use super::*;
 
     const HIGH: u64 = 1000 << 20;
+    const SIZE: u64 = 8 << 20;
 
     #[test]
     fn a_step_that_repeats_is_no_habit() {
         let mut churn = Churn::default();
         for step in 1..1000 {
             // Five times the peak is allocated in a step, and 3 % of the peak moved.
-            churn.note(step * 5 * HIGH, step * HIGH * 3 / 100, HIGH);
-            assert!(!churn.is_habit(), "step {step}");
+            churn.note(SIZE, step * 5 * HIGH, step * HIGH * 3 / 100, HIGH);
+            assert!(!churn.is_restless(), "step {step}");
         }
         assert_eq!(churn.goal(7, HIGH, HIGH), 7);
     }
 
     #[test]
-    fn sizes_that_never_return_are_one_until_long_after_the_last_move() {
+    fn moving_is_a_habit_until_long_after_the_last_move() {
         let mut churn = Churn::default();
         let (mut allocated, mut moved) = (0, 0);
-        while !churn.is_habit() {
+        while !churn.is_restless() {
             (allocated, moved) = (allocated + HIGH / 10, moved + HIGH / 100);
-            churn.note(allocated, moved, HIGH);
+            churn.note(SIZE, allocated, moved, HIGH);
             assert!(moved < HIGH / 10, "never noticed");
         }
-        churn.note(allocated + 40 * HIGH, moved, HIGH);
-        assert!(churn.is_habit(), "forgotten too soon");
-        churn.note(allocated + 300 * HIGH, moved, HIGH);
-        assert!(!churn.is_habit(), "never forgotten");
+        let more = HIGH * 49 / 1000;
+        assert_eq!(churn.goal(7, HIGH, HIGH * 7), 7, "a small program");
+        assert_eq!(churn.goal(7, HIGH, HIGH * 2), HIGH + more);
+        assert_eq!(churn.goal(HIGH * 2, HIGH, HIGH), HIGH * 2, "a larger headroom stays");
+        churn.note(SIZE, allocated + 40 * HIGH, moved, HIGH);
+        assert!(churn.is_restless(), "forgotten too soon");
+        churn.note(SIZE, allocated + 300 * HIGH, moved, HIGH);
+        assert!(!churn.is_restless(), "never forgotten");
     }
 
     #[test]
-    fn the_more_of_the_device_was_needed_the_more_may_be_taken() {
-        let mut churn = Churn::default();
-        churn.note(0, HIGH, HIGH);
-        assert_eq!(churn.goal(7, HIGH, HIGH * 7), 7);
-        assert_eq!(churn.goal(7, HIGH, HIGH * 5), HIGH + HIGH / 20);
-        assert_eq!(churn.goal(HIGH * 2, HIGH, HIGH * 5), HIGH * 2, "a larger headroom stays");
-        assert_eq!(churn.goal(7, HIGH, HIGH * 2), HIGH * 2);
+    fn sizes_that_do_not_return_open_the_device() {
+        for sizes in [1, 300, 1_000_000] {
+            let mut churn = Churn::default();
+            for request in 0..1000 {
+                churn.note(SIZE + request % sizes * 512, request * SIZE, 0, HIGH);
+            }
+            let all = churn.goal(7, HIGH, HIGH * 2) == HIGH * 2;
+            assert_eq!(all, sizes == 1_000_000, "{sizes} sizes");
+        }
+    }
+
+    #[test]
+    fn a_creeping_peak_is_followed_and_a_jumping_one_is_not() {
+        let (mut creeping, mut jumping) = (Churn::default(), Churn::default());
+        let (mut high, mut jumped, mut allocated) = (HIGH, HIGH, 0);
+        for window in 1..20 {
+            allocated += HIGH;
+            high += HIGH / 100;
+            jumped += if window % 4 == 0 { HIGH / 4 } else { 0 };
+            creeping.note(SIZE, allocated, 0, high);
+            jumping.note(SIZE, allocated, 0, jumped);
+        }
+        let more = creeping.goal(high, high, high * 2) - high;
+        assert!(more > high / 20 && more < high / 2, "{more} of {high}");
+        assert_eq!(jumping.goal(jumped, jumped, jumped * 2), jumped);
+        for _ in 0..40 {
+            allocated += HIGH;
+            creeping.note(SIZE, allocated, 0, high);
+        }
+        assert_eq!(creeping.goal(high, high, high * 2), high, "it creeps no longer");
     }
 }

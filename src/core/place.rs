@@ -130,7 +130,7 @@ impl Core {
     /// touch is not needed at all. Taking simply what is longest idle made such steps move the same chunks
     /// to and fro; taking only what was freed last did not come to rest either (see the design).
     pub(crate) fn gather_to_move(&mut self, wanted: u64) -> Vec<Run> {
-        if self.churn.is_habit() {
+        if self.churn.is_restless() {
             return self.gather_whole(wanted);
         }
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
