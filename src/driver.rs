@@ -18,10 +18,10 @@ mod submit;
 
 pub use acl::AclDriver;
 pub use host::{Engine, HostCalls, KernelVersion, RegisterKind};
-pub use submit::SubmitHook;
 #[cfg(any(feature = "sim", test))]
 pub use sim::SimDriver;
 pub use states::StateChanges;
+pub use submit::SubmitHook;
 
 /// A device, as the process numbers them (after `ASCEND_RT_VISIBLE_DEVICES`).
 pub type DeviceId = u32;

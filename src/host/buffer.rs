@@ -1,6 +1,9 @@
 //! Page-locked memory with an owner, as a slice.
 
-#![allow(clippy::result_large_err, reason = "what could not be done comes back with what it was to be done to")]
+#![allow(
+    clippy::result_large_err,
+    reason = "what could not be done comes back with what it was to be done to"
+)]
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};

@@ -3,7 +3,10 @@
 //! A registration is checked before the driver is asked: its start is a multiple of the page, it overlaps no other one
 //! of this registry, and kernels up to 5.10 register only memory that is page-locked already.
 
-#![allow(clippy::result_large_err, reason = "what could not be done comes back with what it was to be done to")]
+#![allow(
+    clippy::result_large_err,
+    reason = "what could not be done comes back with what it was to be done to"
+)]
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
