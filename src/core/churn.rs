@@ -159,7 +159,7 @@ mod tests {
             churn.note(SIZE, step * 5 * HIGH, step * HIGH * 3 / 100, HIGH);
             assert!(!churn.is_restless(), "step {step}");
         }
-        assert_eq!(churn.goal(7, HIGH, HIGH), 7);
+        assert_eq!(churn.goal(HIGH, HIGH, HIGH * 2), HIGH);
     }
 
     #[test]
