@@ -93,7 +93,7 @@ pub struct LadderSteps {
     pub asked: u64,
     /// The request's stream was made to wait for others on the device.
     pub joined: u64,
-    /// The host waited for one event.
+    /// The host waited for one event, or for one stream that got no event.
     pub waited: u64,
     /// The host waited for the device.
     pub synchronized: u64,

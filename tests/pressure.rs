@@ -162,17 +162,21 @@ fn the_host_waits_for_one_event() {
 }
 
 #[test]
-fn the_host_waits_for_the_device_where_no_event_can_be_had() {
-    let (mut world, [s0, s1], _) = held_back("");
-    world.sim.fail("aclrtRecordEvent", 1, 507_899, true).expect("a function");
-    let b = world.alloc(60 * M, s1);
-    world.sim.clear_faults();
-    world.work(s1, "first use", b);
-    world.verify();
-    let ladder = world.stats().ladder;
-    assert_eq!((ladder.waited, ladder.synchronized), (0, 1));
-    world.finish(s0);
-    world.close();
+fn the_host_waits_for_the_stream_where_no_event_can_be_had_and_for_the_device_where_that_is_refused() {
+    for refused in [&["aclrtRecordEvent"][..], &["aclrtRecordEvent", "aclrtSynchronizeStream"]] {
+        let (mut world, [s0, s1], _) = held_back("");
+        for function in refused {
+            world.sim.fail(function, 1, 507_899, true).expect("a function");
+        }
+        let b = world.alloc(60 * M, s1);
+        world.sim.clear_faults();
+        world.work(s1, "first use", b);
+        world.verify();
+        let ladder = world.stats().ladder;
+        assert_eq!((ladder.waited, ladder.synchronized), (1, refused.len() as u64 - 1));
+        world.finish(s0);
+        world.close();
+    }
 }
 
 #[test]

@@ -68,6 +68,10 @@ struct Replay {
     #[arg(long, value_name = "N", default_value_t = 0)]
     lag: u64,
 
+    /// Put the allocations on so many streams in turn; 1: on those the trace names
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    spread: u16,
+
     /// Check that live blocks are disjoint and keep their bytes, and the allocator's heap at every marker
     #[arg(long)]
     verify: bool,
@@ -111,7 +115,13 @@ impl Replay {
         let mut status = 0;
         for (index, path) in self.traces.iter().enumerate() {
             let one = match Trace::open(path) {
-                Ok(trace) => self.one(index, &trace, &plan),
+                Ok(mut trace) => {
+                    for disagreement in trace.header_disagreements() {
+                        eprintln!("warning: {}: {disagreement}", trace.name);
+                    }
+                    trace.spread(self.spread);
+                    self.one(index, &trace, &plan)
+                }
                 Err(error) => {
                     eprintln!("error: {error}");
                     Ok(REFUSED)
@@ -134,9 +144,6 @@ impl Replay {
 
     /// Replays one trace and prints what was found; the exit status that follows from it.
     fn one(&self, index: usize, trace: &Trace, plan: &Plan) -> io::Result<u8> {
-        for disagreement in trace.header_disagreements() {
-            eprintln!("warning: {}: {disagreement}", trace.name);
-        }
         let mut bar = Bar::new(trace);
         let measured = measure(trace, plan, &mut |phase, events| bar.show(phase, events));
         bar.clear();

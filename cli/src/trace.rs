@@ -151,6 +151,32 @@ impl Trace {
         Ok(reader.trace)
     }
 
+    /// Lets the allocations be on so many streams in turn, and the waits too: a program of many streams. Uses on a
+    /// second stream stay uses on another one than the block's own.
+    pub fn spread(&mut self, streams: u16) {
+        if streams < 2 {
+            return;
+        }
+        self.streams = (0..u64::from(streams)).collect();
+        let mut own = vec![0; self.blocks];
+        let (mut allocations, mut waits) = (0, 0);
+        let turn = |count: &mut u32| {
+            *count += 1;
+            ((*count - 1) % u32::from(streams)) as u16
+        };
+        for event in &mut self.events {
+            match event {
+                Event::Allocate { block, stream, .. } => {
+                    *stream = turn(&mut allocations);
+                    own[*block as usize] = *stream;
+                }
+                Event::Record { block, stream } => *stream = (own[*block as usize] + 1) % streams,
+                Event::Synchronize { stream } => *stream = turn(&mut waits),
+                Event::Free { .. } | Event::Marker { .. } => {}
+            }
+        }
+    }
+
     /// The value of a metadata key.
     #[must_use]
     pub fn metadata(&self, key: &str) -> Option<&str> {
@@ -385,6 +411,31 @@ mod tests {
         let error = read(text).expect_err(text);
         assert_eq!(error.line, line, "{error}");
         assert!(error.reason.contains(part), "{error} should say {part}");
+    }
+
+    #[test]
+    fn a_trace_is_spread_over_streams_in_turn() {
+        let text = "a 1 10 0\na 2 10 0\nr 2 7\ns 0\nf 1\na 3 10 7\ns 7\na 4 10 0\n";
+        let mut trace = read(text).unwrap();
+        let plain = trace.clone();
+        trace.spread(1);
+        assert_eq!(trace, plain);
+        trace.spread(3);
+        assert_eq!(trace.streams, [0, 1, 2]);
+        let allocate = |block, stream| Event::Allocate { block, stream, bytes: 10 };
+        assert_eq!(
+            trace.events,
+            [
+                allocate(0, 0),
+                allocate(1, 1),
+                Event::Record { block: 1, stream: 2 },
+                Event::Synchronize { stream: 0 },
+                Event::Free { block: 0 },
+                allocate(2, 2),
+                Event::Synchronize { stream: 1 },
+                allocate(3, 0),
+            ]
+        );
     }
 
     #[test]

@@ -513,6 +513,7 @@ impl Request {
             no_space: false,
             retried: false,
             reset: false,
+            spared: smallvec::SmallVec::new(),
             captured: false,
             failure: None,
             ready: None,

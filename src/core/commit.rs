@@ -66,7 +66,9 @@ impl Core {
                 }
                 Err(error) => request.failure = Some(error.into()),
             },
-            Outcome::WaitedStream(stream, epoch, result) => self.commit_waited_stream(stream, epoch, result),
+            Outcome::WaitedStream(stream, epoch, result) => {
+                self.commit_waited_stream(request, stream, epoch, result)
+            }
             Outcome::Synchronized(epochs, result) => match result {
                 Ok(()) => {
                     self.tally.sync_all += 1;
@@ -89,18 +91,22 @@ impl Core {
     }
 
     /// Takes the outcome of waiting for a stream. What refuses is not waited for alone again.
-    fn commit_waited_stream(&mut self, id: StreamId, epoch: u32, result: Option<Result<(), DriverError>>) {
-        match result {
-            Some(Ok(())) => {
-                self.note(Action::Wait, 0, 0, self.streams[id as usize].handle);
-                self.end_all(vec![(id, epoch)]);
-            }
-            other => {
-                let state = &mut self.streams[id as usize];
-                state.keep_open();
-                state.broken |= other.is_some();
-                state.captured = other.is_none();
-            }
+    fn commit_waited_stream(
+        &mut self,
+        request: &mut Request,
+        id: StreamId,
+        epoch: u32,
+        result: Option<Result<(), DriverError>>,
+    ) {
+        if let Some(Ok(())) = result {
+            self.note(Action::Wait, 0, 0, self.streams[id as usize].handle);
+            return self.end_all(vec![(id, epoch)]);
+        }
+        let state = &mut self.streams[id as usize];
+        state.keep_open();
+        state.lost |= result.is_some();
+        if result.is_none() {
+            request.spared.push(id);
         }
     }
 
@@ -181,7 +187,8 @@ impl Core {
     /// Everything of these streams is done up to the epochs given.
     fn end_all(&mut self, epochs: Vec<(StreamId, u32)>) {
         for (stream, epoch) in epochs {
-            self.streams[stream as usize].broken = false;
+            let state = &mut self.streams[stream as usize];
+            (state.broken, state.lost) = (false, false);
             self.end_epoch(stream, epoch);
         }
         self.rejoin();

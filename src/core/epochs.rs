@@ -200,13 +200,14 @@ impl Core {
     }
 
     /// Waits for a stream that holds memory back in an epoch that could not be closed by an event: the one with
-    /// most bytes first.
-    pub(crate) fn wait_for_stream(&mut self) -> Option<Step> {
-        let holds = |state: &StreamState| {
-            let stuck = state.has_open_work() && state.alive && !state.broken && !state.captured;
-            stuck && (!state.waiting.is_empty() || state.free_bytes > 0)
+    /// most bytes first. Those that the request found to be captured are left alone.
+    pub(crate) fn wait_for_stream(&mut self, request: &Request) -> Option<Step> {
+        let holds = |&(id, state): &(usize, &StreamState)| {
+            let stuck = state.has_open_work() && state.alive && !state.lost;
+            let held = !state.waiting.is_empty() || state.free_bytes > 0;
+            stuck && held && !request.spared.contains(&(id as StreamId))
         };
-        let able = self.streams.iter().enumerate().filter(|(_, state)| holds(state));
+        let able = self.streams.iter().enumerate().filter(holds);
         let (id, _) = able.max_by_key(|(id, state)| (state.free_bytes, core::cmp::Reverse(*id)))?;
         let state = &mut self.streams[id];
         let epoch = state.close_epoch();
@@ -224,10 +225,6 @@ impl Core {
 
     /// Waits for the device where some epoch cannot be ended by an event.
     pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
-        for state in &mut self.streams {
-            // The next request may find it captured no longer.
-            state.captured = false;
-        }
         let stuck: Vec<_> = self
             .streams
             .iter_mut()

@@ -431,7 +431,7 @@ impl Core {
     /// Waits of the host.
     fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
         self.note_retry(request);
-        if let Some(step) = self.wait_for_oldest().or_else(|| self.wait_for_stream()) {
+        if let Some(step) = self.wait_for_oldest().or_else(|| self.wait_for_stream(request)) {
             request.rung = request.rung.max(Rung::Waited);
             return Some(step);
         }

@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub(crate) retried: bool,
     /// The device was reset while the driver was called for it.
     pub(crate) reset: bool,
+    /// Streams that were not waited for, because they are being captured.
+    pub(crate) spared: SmallVec<[StreamId; 2]>,
     /// A wait for the device was refused because a graph is being captured.
     pub(crate) captured: bool,
     /// The error to end with, once everything is put back.

@@ -16,7 +16,7 @@ impl Core {
             let state = &mut self.streams[id as usize];
             let epoch = state.close_epoch();
             state.closing.clear();
-            state.broken = false;
+            (state.broken, state.lost) = (false, false);
             self.end_epoch(id, epoch);
         }
         self.events.clear();

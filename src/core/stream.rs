@@ -33,10 +33,10 @@ pub(crate) struct StreamState {
     pub(crate) handle: Stream,
     /// False once the stream is known to be destroyed.
     pub(crate) alive: bool,
-    /// True when an event could not be recorded on it: only a device-wide wait can end its epochs.
+    /// True when an event could not be recorded on it: only a wait of the host can end its epochs.
     pub(crate) broken: bool,
-    /// True when it was being captured the last time somebody wanted to wait for it.
-    pub(crate) captured: bool,
+    /// True when that could not wait for it either: only a device-wide wait can end its epochs.
+    pub(crate) lost: bool,
     /// The stream's place in the front cache, if it has one.
     pub(crate) slot: Option<u16>,
     /// The epoch that frees are stamped with now; starts at 1.
@@ -125,7 +125,7 @@ impl StreamState {
             handle,
             alive: true,
             broken: false,
-            captured: false,
+            lost: false,
             slot: None,
             open: 1,
             completed: 0,

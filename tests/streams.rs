@@ -1,0 +1,218 @@
+//! Several streams: who waits for whom, single streams before the device, streams that end unseen.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use ascend_alloc::DevicePtr;
+use ascend_alloc::driver::Stream;
+use ascend_alloc::error::OutOfMemoryCause;
+use ascend_sim::{CaptureMode, WAIT_FOREVER};
+use common::{M, Setup, World};
+use fastrand::Rng;
+
+/// The calls since `before` by which the host or a stream waits.
+fn waits(world: &World, before: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
+    let mut calls = world.calls_since(before);
+    calls.retain(|name, _| name.contains("Synchronize") || name.contains("WaitEvent"));
+    calls
+}
+
+/// A world in which no event can be had, with a block freed under running work on each of two streams.
+fn without_events(sizes: [u64; 2]) -> (World, [Stream; 2], [DevicePtr; 2]) {
+    let mut setup = Setup::default().capacity(64 * M);
+    setup.sim.max_events = 0;
+    let mut world = setup.build();
+    let streams = [world.stream(), world.stream()];
+    let blocks = [world.alloc(sizes[0], streams[0]), world.alloc(sizes[1], streams[1])];
+    for (stream, block) in streams.into_iter().zip(blocks) {
+        world.work(stream, "earlier work", block);
+        world.free(block);
+    }
+    (world, streams, blocks)
+}
+
+#[test]
+fn without_events_one_stream_is_waited_for_and_not_the_device() {
+    for sizes in [[40 * M, 20 * M], [20 * M, 40 * M]] {
+        let (mut world, streams, blocks) = without_events(sizes);
+        let s0 = world.stream();
+        let before = world.sim.counters();
+        let c = world.alloc(40 * M, s0);
+        world.work(s0, "first use", c);
+        world.verify();
+        // The stream that holds most back is the one that is waited for; the other one runs on.
+        let most = usize::from(sizes[1] > sizes[0]);
+        assert_eq!(c, blocks[most]);
+        assert_eq!(waits(&world, &before), [("aclrtSynchronizeStream", 1)].into());
+        assert_eq!(world.stats().calls.wait_stream, 1);
+        assert!(!world.sim.executor().stream_query(0, streams[1 - most].0).unwrap(), "nobody waited for it");
+        world.close();
+    }
+}
+
+#[test]
+fn without_events_a_second_stream_is_waited_for_only_when_the_first_was_not_enough() {
+    let (mut world, ..) = without_events([30 * M, 30 * M]);
+    let s0 = world.stream();
+    let before = world.sim.counters();
+    let c = world.alloc(50 * M, s0);
+    world.work(s0, "first use", c);
+    world.verify();
+    assert_eq!(waits(&world, &before), [("aclrtSynchronizeStream", 2)].into());
+    world.close();
+}
+
+#[test]
+fn a_captured_stream_is_never_waited_for() {
+    let (mut world, streams, blocks) = without_events([20 * M, 40 * M]);
+    // The stream that holds most back is being captured by somebody who does not tell the allocator.
+    world.finish(streams[1]);
+    let sim = world.sim.clone();
+    let on_device = |call: &dyn Fn() -> bool| assert!(sim.on_device(0, call).unwrap());
+    on_device(&|| sim.capture_begin(streams[1].0, CaptureMode::Relaxed).is_ok());
+    let s0 = world.stream();
+    let before = world.sim.counters();
+    let c = world.alloc(20 * M, s0);
+    world.work(s0, "first use", c);
+    world.verify();
+    assert_eq!(c, blocks[0]);
+    assert_eq!(waits(&world, &before), [("aclrtSynchronizeStream", 1)].into());
+    let report = world.alloc_fails(40 * M, s0);
+    assert_eq!(report.cause, OutOfMemoryCause::Device);
+    on_device(&|| sim.capture_end(streams[1].0).is_ok());
+    let before = world.sim.counters();
+    let d = world.alloc(40 * M, s0);
+    world.work(s0, "first use", d);
+    world.verify();
+    assert_eq!(waits(&world, &before), [("aclrtSynchronizeStream", 1)].into());
+    world.close();
+}
+
+#[test]
+fn waits_on_the_device_can_be_switched_off() {
+    for on in [true, false] {
+        let conf = if on { "" } else { "device_waits:False" };
+        let mut world = Setup::default().capacity(64 * M).conf(conf).build();
+        let (s0, s1) = (world.stream(), world.stream());
+        let a = world.alloc(60 * M, s1);
+        world.work(s1, "earlier work", a);
+        world.free(a);
+        let before = world.sim.counters();
+        let b = world.alloc(60 * M, s0);
+        world.work(s0, "first use", b);
+        world.verify();
+        assert_eq!(b, a);
+        let expected = if on { "aclrtStreamWaitEvent" } else { "aclrtSynchronizeEvent" };
+        assert_eq!(waits(&world, &before), [(expected, 1)].into());
+        world.close();
+    }
+}
+
+#[test]
+fn with_room_to_spare_nobody_waits() {
+    let mut world = Setup::default().build();
+    let streams: Vec<Stream> = (0..4).map(|_| world.stream()).collect();
+    let before = world.sim.counters();
+    for round in 0..32 {
+        let stream = streams[round % streams.len()];
+        let block = world.alloc(8 * M, stream);
+        world.work(stream, "work that never ends", block);
+        world.free(block);
+    }
+    // Streams may wait for others on the device; the host does not.
+    let host = waits(&world, &before).keys().any(|name| name.contains("Synchronize"));
+    assert!(!host, "{:?}", waits(&world, &before));
+    assert!(world.reserved() <= streams.len() as u64 * 8 * M, "each stream uses its own memory again");
+    world.close();
+}
+
+/// Ten streams on a device that is done with everything at once: no memory stays behind on a quiet stream.
+#[test]
+fn ten_streams_need_hardly_more_than_one() {
+    let mut rng = Rng::with_seed(5);
+    for phase in [1, 40] {
+        let mut setup = Setup { scripted: false, ..Setup::default() }.capacity(16 << 30);
+        setup.sim.lag = 0;
+        let mut world = setup.build();
+        world.contents = false;
+        let streams: Vec<Stream> = (0..10).map(|_| world.stream()).collect();
+        let sizes: Vec<u64> = (0..24).map(|_| rng.u64(M..64 * M)).collect();
+        let mut live: Vec<(DevicePtr, u64)> = Vec::new();
+        let (mut sum, mut peak) = (0, 0);
+        for step in 0..2_000 {
+            let stream = streams[step / phase % streams.len()];
+            let bytes = sizes[rng.usize(..sizes.len())];
+            while sum + bytes > 2 << 30 {
+                let (ptr, bytes) = live.swap_remove(rng.usize(..live.len()));
+                world.free(ptr);
+                sum -= bytes;
+            }
+            let ptr = world.alloc(bytes, stream);
+            world.work(stream, "use", ptr);
+            live.push((ptr, bytes));
+            sum += bytes;
+            peak = peak.max(sum);
+        }
+        let reserved = world.stats().reserved_bytes.all.peak as u64;
+        assert!(reserved * 100 <= peak * 105, "{reserved} bytes reserved for {peak}");
+        assert_eq!(world.stats().num_sync_all_streams, 0);
+        live.into_iter().for_each(|(ptr, _)| world.free(ptr));
+        world.close();
+    }
+}
+
+/// Streams end without a word, and new ones have their handles. As the end of a stream waits for its work, what
+/// was freed or recorded on the old one is over.
+#[test]
+fn streams_that_end_unseen_do_no_harm_although_their_handles_come_again() {
+    for seed in 0..40 {
+        let mut rng = Rng::with_seed(seed);
+        let mut setup = Setup { scripted: false, ..Setup::default() }.capacity(256 * M);
+        setup.sim.lag = rng.u64(0..200);
+        let mut world = setup.build();
+        world.reused_handles = true;
+        world.sim.executor().set_stream_handle_reuse(true);
+        let mut streams: Vec<Stream> = (0..4).map(|_| world.stream()).collect();
+        let mut again = 0;
+        for _ in 0..200 {
+            let at = rng.usize(..streams.len());
+            match rng.u8(..10) {
+                0 => {
+                    let old = streams[at];
+                    // The end of a stream waits for its work; the checker counts only waits of their own.
+                    world.sim.executor().synchronize_stream(0, old.0, WAIT_FOREVER).expect("waited");
+                    let ended = || world.sim.destroy_stream(old.0);
+                    world.sim.on_device(0, ended).unwrap().expect("destroyed");
+                    streams[at] = world.stream();
+                    again += usize::from(streams[at] == old);
+                }
+                1..=4 => {
+                    let used: u64 = world.live.values().map(|block| block.bytes).sum();
+                    let bytes = rng.u64(1..24 * M);
+                    if used + bytes < 160 * M {
+                        let ptr = world.alloc(bytes, streams[at]);
+                        world.work(streams[at], "first use", ptr);
+                    }
+                }
+                kind => {
+                    let Some(address) = rng.choice(world.live.keys().copied().collect::<Vec<_>>()) else {
+                        continue;
+                    };
+                    let home = world.live[&address].stream;
+                    if kind < 7 && streams.contains(&home) {
+                        world.share(streams[at], "shared use", DevicePtr(address));
+                    } else {
+                        world.free(DevicePtr(address));
+                    }
+                }
+            }
+            world.sim.executor().tick(1);
+        }
+        assert!(again > 0, "seed {seed}: no handle came again");
+        world.verify();
+        assert_eq!(world.stats().num_ooms, 0);
+        world.free_all();
+        world.close();
+    }
+}
