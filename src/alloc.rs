@@ -10,6 +10,7 @@ mod device;
 mod growable;
 mod host;
 mod limits;
+mod observe;
 mod peers;
 mod pools;
 mod pressure;

@@ -29,9 +29,11 @@ pub mod driver;
 pub mod error;
 #[forbid(unsafe_code)]
 mod front;
+pub mod history;
 pub mod hook;
 pub mod host;
 mod publish;
+pub mod snapshot;
 pub mod stats;
 mod sync;
 

@@ -410,37 +410,8 @@ impl Device {
 
     pub(super) fn stats(&self) -> Stats {
         let core = self.core.lock();
-        let tally = &core.tally;
-        let mut flow = self.front.flow();
-        flow.add(&tally.flow);
-        let array = |quantity: usize, active: bool| stat_array(tally, &flow, quantity, active);
-        Stats {
-            allocation: array(tally::COUNT, false),
-            allocated_bytes: array(tally::BYTES, false),
-            requested_bytes: array(tally::REQUESTED, true),
-            active: array(tally::COUNT, true),
-            active_bytes: array(tally::BYTES, true),
-            segment: tally.segment.array(),
-            reserved_bytes: tally.reserved.array(),
-            inactive_split: tally.inactive.array(),
-            inactive_split_bytes: tally.inactive_bytes.array(),
-            oversize_allocations: tally.oversize_allocations.stats[0],
-            oversize_segments: tally.oversize_segments.stats[0],
-            num_alloc_retries: tally.retries,
-            num_ooms: tally.ooms,
-            num_sync_all_streams: tally.sync_all,
-            num_device_alloc: tally.device_alloc,
-            num_device_free: tally.device_free,
-            max_split_size: shown(core.config.max_split_size),
-            reserved_address_space: tally.address_space,
-            cached_handles: core.cached_bytes(),
-            sleeping_bytes: core.sleeping_bytes() as u64,
-            chunks_moved: tally.moved,
-            calls: tally.calls,
-            ladder: tally.ladder,
-        }
+        stats_of(&core, self.front.flow())
     }
-
     pub(super) fn reset_peaks(&self) {
         let mut core = self.core.lock();
         core.tally.forget_peaks();
@@ -457,6 +428,13 @@ impl Device {
     pub(super) fn snapshot(&self) -> Snapshot {
         let core = self.core.lock();
         core.snapshot(&self.front.resting())
+    }
+
+    /// Memory and statistics of one moment.
+    pub(super) fn snapshot_with_stats(&self) -> (Snapshot, Stats) {
+        let core = self.core.lock();
+        let (resting, flow) = self.front.account();
+        (core.snapshot(&resting), stats_of(&core, flow))
     }
 
     /// Follows the event hook being set or removed.
@@ -550,6 +528,38 @@ pub(super) fn shown(bytes: Option<u64>) -> i64 {
 
 fn front_allowed(config: &Config) -> bool {
     config.front_cache && config.stream_order
+}
+
+/// The statistics of a device, from what its core and its front count. Under the core's lock.
+fn stats_of(core: &Core, mut flow: tally::Flow) -> Stats {
+    let tally = &core.tally;
+    flow.add(&tally.flow);
+    let array = |quantity: usize, active: bool| stat_array(tally, &flow, quantity, active);
+    Stats {
+        allocation: array(tally::COUNT, false),
+        allocated_bytes: array(tally::BYTES, false),
+        requested_bytes: array(tally::REQUESTED, true),
+        active: array(tally::COUNT, true),
+        active_bytes: array(tally::BYTES, true),
+        segment: tally.segment.array(),
+        reserved_bytes: tally.reserved.array(),
+        inactive_split: tally.inactive.array(),
+        inactive_split_bytes: tally.inactive_bytes.array(),
+        oversize_allocations: tally.oversize_allocations.stats[0],
+        oversize_segments: tally.oversize_segments.stats[0],
+        num_alloc_retries: tally.retries,
+        num_ooms: tally.ooms,
+        num_sync_all_streams: tally.sync_all,
+        num_device_alloc: tally.device_alloc,
+        num_device_free: tally.device_free,
+        max_split_size: shown(core.config.max_split_size),
+        reserved_address_space: tally.address_space,
+        cached_handles: core.cached_bytes(),
+        sleeping_bytes: core.sleeping_bytes() as u64,
+        chunks_moved: tally.moved,
+        calls: tally.calls,
+        ladder: tally.ladder,
+    }
 }
 
 fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active: bool) -> StatArray {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Core;
 use super::block::{Block, NONE, State};
 use crate::driver::{DeviceId, Stream};
+use crate::history::ContextId;
 
 /// What a block of a snapshot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub struct BlockSnapshot {
     pub stream: Stream,
     /// Whether it rests in the front cache.
     pub in_front: bool,
+    /// Who asked for it, while it is active: as far as the history still has its allocation, in a
+    /// [`FullSnapshot`](crate::snapshot::FullSnapshot) only.
+    pub context: Option<ContextId>,
 }
 
 /// A stretch of memory without a hole; sizes in bytes.
@@ -59,6 +63,8 @@ pub struct SegmentSnapshot {
     pub base: u64,
     /// The pool it belongs to, by its serial; 0 is the default one.
     pub pool: u64,
+    /// The stream of its first block.
+    pub stream: Stream,
     /// Whether its pool sleeps: blocks then have addresses and no memory.
     pub is_asleep: bool,
     /// Pieces of physical memory behind it: chunks, or the one of a classic segment.
@@ -113,6 +119,7 @@ impl Core {
                         is_expandable: !segment.class.is_classic(),
                         base: segment.base,
                         pool: self.pools.get(segment.class.pool()).serial,
+                        stream: self.streams[block.home as usize].handle,
                         is_asleep: self.is_asleep(segment.class.pool()),
                         chunks: 0,
                         blocks: Vec::new(),
@@ -160,11 +167,18 @@ impl Core {
             state,
             stream: self.streams[block.home as usize].handle,
             in_front: rests.is_some(),
+            context: None,
         }
     }
 }
 
 impl SegmentSnapshot {
+    /// Its pool as the pair of numbers that PyTorch's tools show: (0, 0) is the default pool, (0, serial) another.
+    #[must_use]
+    pub fn pool_pair(&self) -> (u64, u64) {
+        (0, self.pool)
+    }
+
     fn push(&mut self, block: BlockSnapshot) {
         self.total_size += block.size;
         self.requested_size += block.requested_size;
