@@ -163,9 +163,9 @@ pub(crate) struct Core {
     pub(crate) joined_at: Option<u64>,
     /// Physical bytes of reserved segments and cached handles, plus what running plans create.
     pub(crate) physical: u64,
-    /// Physical bytes of classic segments from the driver.
+    /// Physical bytes of classic segments from the driver, and from sources that take them out of the device.
     pub(crate) classic: u64,
-    /// Bytes of classic segments from the sources of pools.
+    /// Bytes of classic segments from the other sources of pools.
     pub(crate) elsewhere: u64,
     /// The most physical bytes this allocator may hold: the smaller of the two below.
     pub(crate) limit: Option<u64>,

@@ -143,6 +143,8 @@ struct Elsewhere {
     most: usize,
     /// The next address, or a wrong one.
     wrong: Option<u64>,
+    /// Whether it says that this is the device's memory.
+    of_device: bool,
 }
 
 impl PoolSource for Elsewhere {
@@ -160,6 +162,10 @@ impl PoolSource for Elsewhere {
 
     fn free(&self, _device: u32, address: u64, bytes: u64) {
         assert_eq!(self.out.lock().unwrap().remove(&address), Some(bytes));
+    }
+
+    fn is_of_device(&self) -> bool {
+        self.of_device
     }
 }
 
@@ -197,6 +203,43 @@ fn a_pool_over_a_source_caches_its_memory() {
     assert!(source.out.lock().unwrap().is_empty());
     assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, 0);
     drop(allocator);
+}
+
+#[test]
+fn limits_count_the_memory_of_a_source_that_takes_it_out_of_the_device() {
+    for of_device in [true, false] {
+        let (_sim, allocator) = rig(1 << 30);
+        let source = Arc::new(Elsewhere { most: 9, of_device, ..Elsewhere::default() });
+        let pool = over(&source, &allocator);
+        allocator.set_memory_limit(0, Some(100 * MIB)).unwrap();
+        let mine = allocator.allocate_in(pool, 60 * MIB, 0, STREAM).unwrap();
+        // What the pool holds is lacking for others, and the other way round.
+        let refused = allocator.allocate(0, 60 * MIB, 0, STREAM);
+        assert_eq!(refused.is_err(), of_device, "{refused:?}");
+        if let Ok(block) = refused {
+            allocator.deallocate(block).unwrap();
+        }
+        let ordinary = allocator.allocate(0, 30 * MIB, 0, STREAM).unwrap();
+        let refused = allocator.allocate_in(pool, 50 * MIB, 0, STREAM);
+        assert_eq!(refused.is_err(), of_device, "{refused:?}");
+        if let Ok(block) = refused {
+            allocator.deallocate(block).unwrap();
+        }
+        // Idle memory of one kind goes for the other.
+        allocator.deallocate(mine).unwrap();
+        let large = allocator.allocate(0, 62 * MIB, 0, STREAM).unwrap();
+        assert_eq!(source.out.lock().unwrap().is_empty(), of_device);
+        allocator.deallocate(large).unwrap();
+        allocator.deallocate(ordinary).unwrap();
+        let whole = allocator.allocate_in(pool, 98 * MIB, 0, STREAM).unwrap();
+        let held = allocator.stats(0).unwrap().reserved_bytes.all.current;
+        assert_eq!(held <= 100 * MIB as i64, of_device, "{held}");
+        allocator.check().unwrap();
+        allocator.deallocate(whole).unwrap();
+        allocator.empty_cache(None).unwrap();
+        assert!(source.out.lock().unwrap().is_empty());
+        allocator.check().unwrap();
+    }
 }
 
 #[test]

@@ -89,6 +89,10 @@ impl PoolSource for OneHandle {
         Some(address)
     }
 
+    fn is_of_device(&self) -> bool {
+        true
+    }
+
     fn free(&self, device: DeviceId, address: u64, _bytes: u64) {
         let Some(chunk) = self.chunks.lock().remove(&address) else { return };
         // What the driver refuses stays with it; nothing can be done about it here.

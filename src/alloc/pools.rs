@@ -108,7 +108,7 @@ impl DeviceAllocator {
             no_split: options.no_split,
             use_on_oom: options.use_on_oom,
             soft_limit: options.soft_limit,
-            source: options.source.map(Source),
+            source: options.source.map(Source::new),
         };
         let mut core = state.core.lock();
         let index = core.pools.add(rules);

@@ -105,7 +105,7 @@ impl Core {
         sums.mapped[column] += segment.mapped as i64;
         sums.pools.entry(segment.class.pool()).or_default()[2] += segment.mapped as i64;
         if segment.class.is_classic() {
-            match self.is_sourced(segment.class) {
+            match self.is_elsewhere(segment.class) {
                 true => sums.elsewhere += segment.len,
                 false => sums.classic += segment.len,
             }

@@ -255,17 +255,20 @@ impl Core {
         result: Result<Option<u64>, (DriverError, Option<u64>)>,
         cover: Cover<'_>,
     ) {
-        let sourced = self.is_sourced(class);
+        let (sourced, elsewhere) = (self.is_sourced(class), self.is_elsewhere(class));
+        // The device's memory was counted when it was asked for.
+        let counted = if elsewhere { 0 } else { bytes };
         let base = match result {
             Ok(Some(base)) => base,
             Ok(None) => {
+                self.classic -= counted;
                 request.device_full = true;
                 request.lack = bytes;
                 self.note_retry(request);
                 return;
             }
             Err((error, free)) => {
-                self.classic -= bytes;
+                self.classic -= counted;
                 if error.is_out_of_memory() && !request.device_full {
                     request.device_full = true;
                     // A device that refuses although it says it has enough lacks all of it in effect.
@@ -281,13 +284,14 @@ impl Core {
             let overlaps =
                 |segment: &Segment| base < segment.base + segment.len && segment.base < base + bytes;
             if self.segments.iter().any(|(_, segment)| overlaps(segment)) {
+                self.classic -= counted;
                 request.failure = Some(Error::State {
                     operation: "taking memory from a pool's source",
                     reason: "it overlaps memory the allocator has already; the source must not give that twice",
                 });
                 return;
             }
-            self.elsewhere += bytes;
+            self.elsewhere += bytes - counted;
         }
         let covered = cover(base, bytes, class);
         let mut segment = Segment::new(base, bytes, class, covered);
@@ -416,7 +420,7 @@ impl Core {
         self.tally.segment.sub(small, 1);
         if segment.class.is_classic() {
             self.note(Action::Unmap, segment.base, segment.len, Stream(0));
-            match self.is_sourced(segment.class) {
+            match self.is_elsewhere(segment.class) {
                 true => self.elsewhere -= segment.len,
                 false => self.classic -= segment.len,
             }

@@ -360,7 +360,8 @@ impl Core {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
         let source = self.pools.get(class.pool()).rules.source.clone();
-        if source.is_none() {
+        let of_device = !self.is_elsewhere(class);
+        if of_device {
             let excess =
                 |limit: Option<u64>| limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit));
             let (over, over_soft) = (excess(self.limit), excess(self.soft_limit()));
@@ -374,7 +375,7 @@ impl Core {
         if request.device_full {
             return None;
         }
-        if source.is_none() {
+        if of_device {
             self.classic += bytes;
         }
         Some(Step::Classic(class, bytes, request.handle, source))
@@ -408,7 +409,7 @@ impl Core {
             return self.close_all();
         }
         if request.refusal.is_none() {
-            let back = if self.is_sourced(request.class) {
+            let back = if self.is_elsewhere(request.class) {
                 let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
                 self.idle_elsewhere(choice, request.lack)
             } else {

@@ -35,16 +35,33 @@ pub trait PoolSource: Send + Sync {
     /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses
     /// it any more. A panic is passed over.
     fn free(&self, device: DeviceId, address: u64, bytes: u64);
+
+    /// Whether its memory is taken out of that of the device it serves. Such memory counts towards the limits of the
+    /// device's memory, is refused where they leave no room, and idle memory of either kind goes when the other lacks
+    /// it. Asked once, when the pool is made; a panic counts as no.
+    fn is_of_device(&self) -> bool {
+        false
+    }
 }
 
 /// A [`PoolSource`] that cannot upset its caller.
 #[derive(Clone)]
-pub(crate) struct Source(pub(crate) Arc<dyn PoolSource>);
+pub(crate) struct Source {
+    gives: Arc<dyn PoolSource>,
+    /// See [`PoolSource::is_of_device`].
+    of_device: bool,
+}
 
 impl Source {
+    /// Asks what kind of memory it gives; to be made without a lock.
+    pub(crate) fn new(gives: Arc<dyn PoolSource>) -> Self {
+        let of_device = catch_unwind(AssertUnwindSafe(|| gives.is_of_device())).unwrap_or(false);
+        Self { gives, of_device }
+    }
+
     /// See [`PoolSource::allocate`]. An address that no block can have counts as none.
     pub(crate) fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
-        let asked = AssertUnwindSafe(|| self.0.allocate(device, bytes, stream));
+        let asked = AssertUnwindSafe(|| self.gives.allocate(device, bytes, stream));
         let address = catch_unwind(asked).ok().flatten()?;
         let fits = address != 0 && address.is_multiple_of(UNIT) && address.checked_add(bytes).is_some();
         if !fits {
@@ -56,7 +73,7 @@ impl Source {
     /// See [`PoolSource::free`].
     pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) {
         // Nobody is left to be told.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.0.free(device, address, bytes)));
+        let _ = catch_unwind(AssertUnwindSafe(|| self.gives.free(device, address, bytes)));
     }
 }
 
@@ -332,6 +349,13 @@ impl Core {
     /// Whether the segments of a class come from a source of its pool.
     pub(crate) fn is_sourced(&self, class: Class) -> bool {
         class.pool() != DEFAULT && self.pools.get(class.pool()).rules.source.is_some()
+    }
+
+    /// Whether the memory of a class is none of the device's: it counts towards no limit, and giving it back helps
+    /// only its pool.
+    pub(crate) fn is_elsewhere(&self, class: Class) -> bool {
+        let source = |pool| self.pools.get(pool).rules.source.as_ref();
+        class.pool() != DEFAULT && source(class.pool()).is_some_and(|source| !source.of_device)
     }
 
     /// Whether a pool would hold more than its soft limit with so many bytes more.

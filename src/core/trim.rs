@@ -24,9 +24,9 @@ impl Choice {
 }
 
 impl Core {
-    /// Idle segments from the source of a pool, or of all pools that have one, of at least `bytes` bytes or all.
+    /// Idle segments of memory that is none of the device's, of one pool or all, of at least `bytes` bytes or all.
     pub(crate) fn idle_elsewhere(&mut self, choice: Choice, bytes: u64) -> GiveBack {
-        let ids = self.idle_segments_of(choice, bytes, |core, class| core.is_sourced(class));
+        let ids = self.idle_segments_of(choice, bytes, Self::is_elsewhere);
         self.take_classic(ids)
     }
 
@@ -54,7 +54,7 @@ impl Core {
             left = left.saturating_sub(granules * granule);
             back.runs.extend(wide);
         }
-        let ids = self.idle_segments_of(choice, left, |core, class| !core.is_sourced(class));
+        let ids = self.idle_segments_of(choice, left, |core, class| !core.is_elsewhere(class));
         back.classic = self.take_classic(ids).classic;
         back
     }
