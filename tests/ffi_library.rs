@@ -47,6 +47,8 @@ static LIFETIME: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("lifetime"));
 
 static HOSTILE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("hostile"));
 
+static FRAMEWORKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("frameworks"));
+
 /// A command with nothing of this process's own settings, that finds the runtime library in the program.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
@@ -106,6 +108,33 @@ fn growing_buffers() {
 #[test]
 fn events_and_snapshots() {
     scenario(&LIBRARY, "seeing");
+}
+
+#[test]
+fn what_adapters_of_frameworks_call() {
+    for name in ["submit", "snapshot", "capture_with", "finish", "allow"] {
+        scenario(&FRAMEWORKS, name);
+    }
+}
+
+#[test]
+fn every_function_of_the_header_is_called_by_a_test_in_c() {
+    let header = std::fs::read_to_string(c_library::header()).expect("there is a header");
+    let functions: std::collections::BTreeSet<&str> = header
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '('))
+        .filter_map(|word| word.split_once('(').map(|(name, _)| name))
+        .filter(|name| name.starts_with("ascend_alloc_"))
+        .collect();
+    assert!(functions.len() >= 77, "only {} functions were found in the header", functions.len());
+    let mut tests = std::fs::read_to_string(Path::new(ROOT).join("tests/c_library/abi.c")).expect("a test");
+    for entry in std::fs::read_dir(Path::new(ROOT).join("ffi/tests")).expect("there are tests") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            tests += &std::fs::read_to_string(path).expect("a test");
+        }
+    }
+    let missing: Vec<_> = functions.iter().filter(|name| !tests.contains(&format!("{name}("))).collect();
+    assert!(missing.is_empty(), "no test calls {missing:?}");
 }
 
 #[test]

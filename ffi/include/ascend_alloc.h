@@ -436,7 +436,7 @@ typedef struct ascend_alloc_stat_t {
 /*
  How long calls of one kind took, in microseconds.
  */
-typedef struct AscendAllocDurationStat {
+typedef struct ascend_alloc_duration_stat_t {
   /*
    All calls together.
    */
@@ -457,13 +457,13 @@ typedef struct AscendAllocDurationStat {
    The mean; 0 when there was none.
    */
   uint64_t avg;
-} AscendAllocDurationStat;
+} ascend_alloc_duration_stat_t;
 
 /*
  Statistics of page-locked memory taken through a device, with the names and meanings of PyTorch's host
  allocator. Sizes in bytes.
  */
-typedef struct AscendAllocHostStats {
+typedef struct ascend_alloc_host_stats_t {
   /*
    Set by the caller to the size of this struct; later versions grow at the end.
    */
@@ -495,12 +495,12 @@ typedef struct AscendAllocHostStats {
   /*
    How long taking memory took.
    */
-  struct AscendAllocDurationStat host_alloc_time;
+  struct ascend_alloc_duration_stat_t host_alloc_time;
   /*
    How long giving it back took.
    */
-  struct AscendAllocDurationStat host_free_time;
-} AscendAllocHostStats;
+  struct ascend_alloc_duration_stat_t host_free_time;
+} ascend_alloc_host_stats_t;
 
 /*
  Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
@@ -1298,7 +1298,7 @@ int ascend_alloc_host_empty_cache(void);
 
  stats is null or points to as many bytes as its struct_size says, and at least to that field.
  */
-int ascend_alloc_host_get_stats(int device, struct AscendAllocHostStats *stats);
+int ascend_alloc_host_get_stats(int device, struct ascend_alloc_host_stats_t *stats);
 
 /*
  Keeps the last so many events from now on; 0 ends that. Unsupported in this version.

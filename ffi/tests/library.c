@@ -92,6 +92,32 @@ static void basics(void) {
     OK(ascend_alloc_release(block));
 }
 
+/* All but 100 MiB of the device is out of bounds. */
+static void limits_count_one_handle_blocks(const ascend_alloc_request_t *request) {
+    size_t left = 0, total = 0;
+    ACL(aclrtGetMemInfo(ACL_HBM_MEM, &left, &total));
+    OK(ascend_alloc_set_memory_fraction((double)(100 * MIB) / (double)total, 0));
+    void *blocks[4] = {NULL}, *block = NULL;
+    for (int i = 0; i < 4; i++) {
+        OK(ascend_alloc_allocate(request, &blocks[i]));
+    }
+    CHECK(ascend_alloc_allocate(request, &block) == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY && said("limit"));
+    CHECK(block == NULL && ascend_alloc_malloc(10 * MIB, 0, NULL) == NULL && said("limit"));
+    /* What is idle of either kind makes room for the other. */
+    OK(ascend_alloc_release(blocks[0]));
+    block = ascend_alloc_malloc(10 * MIB, 0, NULL);
+    CHECK(block != NULL && stats_of(0).reserved_bytes.all.current <= (int64_t)(100 * MIB));
+    OK(ascend_alloc_release(block));
+    OK(ascend_alloc_allocate(request, &blocks[0]));
+    CHECK(stats_of(0).reserved_bytes.all.current <= (int64_t)(100 * MIB));
+    for (int i = 0; i < 4; i++) {
+        OK(ascend_alloc_release(blocks[i]));
+    }
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    OK(ascend_alloc_set_memory_fraction(1.0, 0));
+}
+
 static void requests(void) {
     set_up();
     ascend_alloc_request_t request;
@@ -134,6 +160,7 @@ static void requests(void) {
     CHECK(stats_of(0).reserved_bytes.all.current == 0);
     CHECK(called("aclrtMallocPhysical") == called("aclrtFreePhysical"));
     CHECK(called("aclrtReserveMemAddress") == called("aclrtReleaseMemAddress"));
+    limits_count_one_handle_blocks(&request);
 
     request.alignment = 4096;
     REFUSED(ascend_alloc_allocate(&request, &block));
@@ -395,7 +422,7 @@ static void host_memory(void) {
     CHECK(block != NULL && (uintptr_t)block % 64 == 0);
     memset(block, 0x5a, 3 * MIB);
     OK(ascend_alloc_host_record_stream(block, 0, NULL));
-    AscendAllocHostStats stats;
+    ascend_alloc_host_stats_t stats;
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     OK(ascend_alloc_host_get_stats(0, &stats));
@@ -442,6 +469,7 @@ static void seeing(void) {
 
     host_memory();
     CHECK(ascend_alloc_history_record(1) == ASCEND_ALLOC_STATUS_UNSUPPORTED);
+    CHECK(ascend_alloc_history_json(0, NULL, 0, &length) == ASCEND_ALLOC_STATUS_UNSUPPORTED);
 }
 
 int main(int words, char **word) {

@@ -90,12 +90,15 @@ impl Export {
         &self.handle
     }
 
-    /// Lets more processes import a block that was exported for [`Importers::Processes`].
+    /// Lets more processes import a block that was exported for [`Importers::Processes`]; none are nothing to do.
     ///
     /// # Errors
     ///
     /// [`Error::Driver`] when the driver refuses.
     pub fn allow(&self, processes: &[i32]) -> Result<()> {
+        if processes.is_empty() {
+            return Ok(());
+        }
         for name in self.handle.names() {
             self.allocator.driver.allow_import(self.device, name, processes)?;
         }
