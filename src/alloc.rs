@@ -20,6 +20,7 @@ mod routes;
 mod share;
 mod sleep;
 mod states;
+mod stats_export;
 
 pub use crate::core::pool::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
@@ -133,7 +134,7 @@ pub struct DeviceAllocator {
     driver: Arc<dyn Driver>,
     map: AddressMap,
     /// One place for each device the driver knows, filled when the device is first used.
-    devices: Box<[OnceLock<Device>]>,
+    devices: Arc<[OnceLock<Device>]>,
     hook: crate::hook::HookSlot,
     /// Blocks of other processes.
     imports: Mutex<share::Imports>,
@@ -141,6 +142,8 @@ pub struct DeviceAllocator {
     changes: Arc<StateChanges>,
     /// For host memory: the bytes of a page.
     host_page: Option<u64>,
+    /// What is told to the outside in the background.
+    tellers: observe::Tellers,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -158,8 +161,16 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::Config`] when the configuration contradicts itself, [`Error::Driver`] when the devices
-    /// cannot be counted.
+    /// cannot be counted. A file or
+    /// socket that the settings name and that cannot be had is no error: that is said on standard error and tried again.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Self> {
+        let mut allocator = Self::silent(config, driver)?;
+        allocator.tell_as_configured();
+        Ok(allocator)
+    }
+
+    /// One that tells nothing to the outside, whatever the settings say.
+    fn silent(config: Config, driver: Arc<dyn Driver>) -> Result<Self> {
         config.validate()?;
         let count = driver.device_count()?;
         let changes = Arc::new(StateChanges::default());
@@ -173,6 +184,7 @@ impl DeviceAllocator {
             imports: Mutex::default(),
             changes,
             host_page: None,
+            tellers: observe::Tellers::default(),
         })
     }
 

@@ -16,7 +16,7 @@ mod slot;
 
 pub use keys::{Key, OWN_VARIABLE, RefusedKey, VARIABLES};
 pub use origin::{ARGUMENT, DEFAULT, TYPED};
-pub use settings::{Config, Provenance, ROUNDUP_INTERVALS, SetAccess};
+pub use settings::{Config, Observe, Provenance, ROUNDUP_INTERVALS, SetAccess};
 
 use grammar::Pair;
 use keys::{Family, KEYS, REFUSED};

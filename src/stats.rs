@@ -10,6 +10,8 @@
 //!
 //! Block sizes are the rounded ones. All sizes are bytes.
 
+pub(crate) mod json;
+
 /// One statistic over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {

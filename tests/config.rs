@@ -91,6 +91,19 @@ const GOOD: &[Good] = &[
     ("soft_limit_mb:1099511627776", |c| c.soft_limit = Some(1 << 60)),
     ("epoch_frees:64", |c| c.epoch_frees = 64),
     ("epoch_frees:1048576", |c| c.epoch_frees = 1 << 20),
+    ("history_entries:100000", |c| c.observe.history_entries = 100_000),
+    ("history_file:/tmp/history of %p.zst", |c| {
+        c.observe.history_file = Some("/tmp/history of %p.zst".into());
+    }),
+    ("history_file_mb:1", |c| c.observe.history_file_bytes = MIB),
+    ("history_files:2", |c| c.observe.history_files = 2),
+    ("trace_file:run.trace.zst", |c| c.observe.trace_file = Some("run.trace.zst".into())),
+    ("oom_report:off", |_| {}),
+    ("oom_report:reports/oom", |c| c.observe.oom_report = Some("reports/oom".into())),
+    ("oom_report_s:0", |c| c.observe.oom_report_pause = 0),
+    ("oom_report_files:1", |c| c.observe.oom_report_files = 1),
+    ("stats_export:/run/a.sock", |c| c.observe.stats_export = Some("/run/a.sock".into())),
+    ("stats_export_ms:10", |c| c.observe.stats_export_ms = 10),
 ];
 
 #[test]
@@ -144,6 +157,16 @@ const BAD: &[(&str, &[&str])] = &[
     ("memory_limit_mb", &["0", "-1", "1099511627777", "unlimited"]),
     ("soft_limit_mb", &["0", "1.5", "1099511627777"]),
     ("epoch_frees", &["63", "0", "1048577", "4294967360"]),
+    ("history_entries", &["-1", "4294967297"]),
+    ("history_file", &["a\0b", "[1:2]"]),
+    ("history_file_mb", &["0", "1.5"]),
+    ("history_files", &["0", "1001"]),
+    ("trace_file", &["a\0b"]),
+    ("oom_report", &["a\0b"]),
+    ("oom_report_s", &["-1", "1048577"]),
+    ("oom_report_files", &["0"]),
+    ("stats_export", &["a\0b"]),
+    ("stats_export_ms", &["9", "3600001"]),
 ];
 
 #[test]
@@ -315,7 +338,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 13);
+    assert_eq!(own.count(), 23);
 }
 
 #[test]
@@ -337,6 +360,7 @@ fn typed_settings_are_checked_and_shown_as_such() {
         ("roundup_power2_divisions", |c| c.roundup_power2_divisions[7] = 6),
         ("check_level", |c| c.check_level = 4),
         ("epoch_frees", |c| c.epoch_frees = 1),
+        ("trace_file", |c| c.observe.trace_file = Some("a,b".into())),
     ];
     for (key, change) in wrong {
         let mut config = Config::default();

@@ -409,8 +409,12 @@ impl Device {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let core = self.core.lock();
-        stats_of(&core, self.front.flow())
+        self.stats_under(&self.core.lock())
+    }
+
+    /// The same under the core's lock.
+    pub(super) fn stats_under(&self, core: &Core) -> Stats {
+        stats_of(core, self.front.flow())
     }
     pub(super) fn reset_peaks(&self) {
         let mut core = self.core.lock();

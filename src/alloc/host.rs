@@ -12,7 +12,7 @@ use crate::error::Result;
 impl DeviceAllocator {
     /// An allocator whose driver gives host memory in pages of `page` bytes.
     pub(crate) fn for_host(config: Config, driver: Arc<dyn Driver>, page: u64) -> Result<Self> {
-        let mut allocator = Self::new(config, driver)?;
+        let mut allocator = Self::silent(config, driver)?;
         allocator.host_page = Some(page);
         Ok(allocator)
     }

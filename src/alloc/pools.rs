@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::DeviceAllocator;
 use super::DevicePtr;
 use super::routes::RouteFilter;
-use crate::core::pool::{PoolIndex, PoolSource, Rules, Source};
+use crate::core::Core;
+use crate::core::pool::{Pool, PoolIndex, PoolSource, Rules, Source};
 use crate::driver::{DeviceId, Stream};
 use crate::error::{Error, Result};
 use crate::stats::StatArray;
@@ -79,6 +80,27 @@ pub struct PoolStats {
     pub reserved_address_space: u64,
     /// Graphs whose addresses are baked in.
     pub graphs: u32,
+}
+
+impl PoolStats {
+    fn of(pool: &Pool) -> Self {
+        Self {
+            tag: pool.rules.tag.clone(),
+            allocated_bytes: pool.allocated.array(),
+            active_bytes: pool.active.array(),
+            reserved_bytes: pool.reserved.array(),
+            reserved_address_space: pool.address_space,
+            graphs: pool.graphs,
+        }
+    }
+}
+
+/// All pools but the default one, by serial. Under the core's lock.
+pub(super) fn all(core: &Core) -> Vec<(u64, PoolStats)> {
+    let others = core.pools.indices().map(|index| core.pools.get(index)).filter(|pool| pool.serial != 0);
+    let mut all: Vec<_> = others.map(|pool| (pool.serial, PoolStats::of(pool))).collect();
+    all.sort_by_key(|&(serial, _)| serial);
+    all
 }
 
 /// A route that ends when this is dropped.
@@ -160,15 +182,7 @@ impl DeviceAllocator {
         if pool.serial == 0 {
             return Err(unknown(pool));
         }
-        let pool = core.pools.get(index);
-        Ok(PoolStats {
-            tag: pool.rules.tag.clone(),
-            allocated_bytes: pool.allocated.array(),
-            active_bytes: pool.active.array(),
-            reserved_bytes: pool.reserved.array(),
-            reserved_address_space: pool.address_space,
-            graphs: pool.graphs,
-        })
+        Ok(PoolStats::of(core.pools.get(index)))
     }
 
     /// Sends the requests that the filter takes to a pool, until the route is dropped. The newest route that

@@ -124,7 +124,7 @@ const MOST_RESERVED: u64 = 8 << 10;
 const MOST_DECAY: u64 = 1_000_000_000_000;
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 32] = [
+pub(super) static KEYS: [Key; 42] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -382,7 +382,75 @@ pub(super) static KEYS: [Key; 32] = [
         Reach::Everything,
         "How many frees must have happened for each event that is recorded, on average over all streams.",
     ),
+    own(
+        "history_entries",
+        Slot::Size { unit: 1, range: (0, MOST_ENTRIES), field: field!(observe.history_entries) },
+        Reach::Everything,
+        "So many events (allocations, frees, maps, waits and so on) are kept from the start, the newest ones, about 80 \
+         bytes each. 0 keeps none until the program starts the history.",
+    ),
+    own(
+        "history_file",
+        Slot::OptionalPath(field!(observe.history_file)),
+        Reach::Everything,
+        "All events are written to this file, compressed where its name ends with .zst, for as long as the process \
+         lives.",
+    ),
+    own(
+        "history_file_mb",
+        Slot::Size { unit: MIB, range: (1, most(MIB)), field: field!(observe.history_file_bytes) },
+        Reach::Everything,
+        "A history file of this size gets a number behind its name, and another one is begun.",
+    ),
+    own(
+        "history_files",
+        Slot::Count { least: 1, most: 1000, field: field!(observe.history_files) },
+        Reach::Everything,
+        "How many history files there are at most, with the one being written; the oldest is removed.",
+    ),
+    own(
+        "trace_file",
+        Slot::OptionalPath(field!(observe.trace_file)),
+        Reach::Everything,
+        "A trace that ascend-alloc replay reads is recorded to this file, compressed where its name ends with .zst. \
+         The variable ASCEND_ALLOC_TRACE says the same.",
+    ),
+    own(
+        "oom_report",
+        Slot::OptionalPath(field!(observe.oom_report)),
+        Reach::Everything,
+        "When a request fails for lack of memory, a report as text and a snapshot with the last events are written to \
+         files whose names begin with this path.",
+    ),
+    own(
+        "oom_report_s",
+        Slot::Size { unit: 1, range: (0, 1 << 20), field: field!(observe.oom_report_pause) },
+        Reach::Everything,
+        "After a report no other one is written for so many seconds.",
+    ),
+    own(
+        "oom_report_files",
+        Slot::Count { least: 1, most: 10_000, field: field!(observe.oom_report_files) },
+        Reach::Everything,
+        "How many such reports a process writes at most.",
+    ),
+    own(
+        "stats_export",
+        Slot::OptionalPath(field!(observe.stats_export)),
+        Reach::Everything,
+        "The statistics are told as JSON: written to this file once a period, or, where the path ends with .sock, to \
+         everybody who connects to this Unix socket. docs/statistics.md has the format.",
+    ),
+    own(
+        "stats_export_ms",
+        Slot::Size { unit: 1, range: (10, 3_600_000), field: field!(observe.stats_export_ms) },
+        Reach::Everything,
+        "Milliseconds between two writes of that file.",
+    ),
 ];
+
+/// More events than any machine has memory for make no sense.
+const MOST_ENTRIES: u64 = 1 << 32;
 
 const fn refused(name: &'static str, reason: &'static str) -> RefusedKey {
     RefusedKey { name, reason }

@@ -24,6 +24,51 @@ pub enum SetAccess {
     Off,
 }
 
+/// The settings about what an allocator tells to the outside. Paths hold no `,` `:` `[` `]`; `%p` in one stands for the
+/// number of the process, and a second allocator of a process that would use the same file uses the
+/// path with `.2` behind it, a third one `.3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observe {
+    /// `history_entries`: so many events are kept from the start; 0 keeps none until the history is started.
+    pub history_entries: u64,
+    /// `history_file`: events are written here.
+    pub history_file: Option<String>,
+    /// `history_file_mb`, in bytes: a history file of this size is put aside and another one begun.
+    pub history_file_bytes: u64,
+    /// `history_files`: how many history files there are at most, with the one being written.
+    pub history_files: u32,
+    /// `trace_file`: a trace for `ascend-alloc replay` is recorded here.
+    pub trace_file: Option<String>,
+    /// `oom_report`: reports about requests that failed are written to files whose names begin like this.
+    pub oom_report: Option<String>,
+    /// `oom_report_s`, in seconds: between two reports.
+    pub oom_report_pause: u64,
+    /// `oom_report_files`: how many reports are written at most.
+    pub oom_report_files: u32,
+    /// `stats_export`: the statistics are told here, as JSON.
+    pub stats_export: Option<String>,
+    /// `stats_export_ms`, in milliseconds: how often that file is written.
+    pub stats_export_ms: u64,
+}
+
+impl Default for Observe {
+    /// Nothing is told.
+    fn default() -> Self {
+        Self {
+            history_entries: 0,
+            history_file: None,
+            history_file_bytes: 256 * MIB,
+            history_files: 4,
+            trace_file: None,
+            oom_report: None,
+            oom_report_pause: 60,
+            oom_report_files: 16,
+            stats_export: None,
+            stats_export_ms: 1000,
+        }
+    }
+}
+
 /// The settings of an allocator.
 ///
 /// The fields may be set directly, as in `Config { headroom: 0.05, ..Config::default() }`;
@@ -114,6 +159,9 @@ pub struct Config {
     /// `epoch_frees`: how many frees of a stream one recorded event covers; 64 to 1 048 576.
     pub epoch_frees: u32,
 
+    /// What is told to the outside: history, files, reports.
+    pub observe: Observe,
+
     /// Where the settings came from; nothing to set. It is a public field only so that
     /// `Config { headroom: 0.05, ..Config::default() }` can be written.
     pub provenance: Provenance,
@@ -172,6 +220,7 @@ impl Default for Config {
             memory_limit: None,
             soft_limit: None,
             epoch_frees: 72,
+            observe: Observe::default(),
             provenance: Provenance::default(),
         }
     }
@@ -210,6 +259,7 @@ impl PartialEq for Config {
             && self.memory_limit == other.memory_limit
             && self.soft_limit == other.soft_limit
             && self.epoch_frees == other.epoch_frees
+            && self.observe == other.observe
     }
 }
 

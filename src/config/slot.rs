@@ -16,8 +16,8 @@ pub(super) struct Field<T> {
 
 /// Names a field of [`Config`].
 macro_rules! field {
-    ($name:ident) => {
-        $crate::config::slot::Field { get: |config| &config.$name, get_mut: |config| &mut config.$name }
+    ($($name:ident).+) => {
+        $crate::config::slot::Field { get: |config| &config.$($name).+, get_mut: |config| &mut config.$($name).+ }
     };
 }
 pub(super) use field;
@@ -66,7 +66,12 @@ pub(super) enum Slot {
     Roundup(Field<[u64; ROUNDUP_INTERVALS]>),
     Pages(Field<PageKind>),
     Access(Field<SetAccess>),
+    /// A file, or none.
+    OptionalPath(Field<Option<String>>),
 }
+
+/// The word for no file.
+const NO_PATH: &str = "off";
 
 /// Why a value was refused; what is accepted the slot itself says.
 pub(super) type Refusal = String;
@@ -83,6 +88,7 @@ impl Slot {
             Self::Fraction { .. } | Self::OptionalFraction { .. } => "fraction",
             Self::Roundup(_) => "integer or list",
             Self::Pages(_) | Self::Access(_) => "word",
+            Self::OptionalPath(_) => "path",
         }
     }
 
@@ -107,6 +113,9 @@ impl Slot {
                 .into(),
             Self::Pages(_) => "1g".into(),
             Self::Access(_) => "auto, on or off".into(),
+            Self::OptionalPath(_) => {
+                "a path without `,` `:` `[` `]`, in which %p stands for the process, or off".into()
+            }
         }
     }
 
@@ -167,6 +176,12 @@ impl Slot {
                     _ => return Err("no such choice".into()),
                 }
             }
+            Self::OptionalPath(field) => {
+                if word.contains('\0') {
+                    return Err("no path, because it has a zero byte".into());
+                }
+                *(field.get_mut)(config) = (word != NO_PATH).then(|| word.to_owned());
+            }
             Self::Roundup(_) => {}
         }
         Ok(())
@@ -202,6 +217,7 @@ impl Slot {
                 SetAccess::Off => "off",
             }
             .into(),
+            Self::OptionalPath(field) => (field.get)(config).clone().unwrap_or_else(|| NO_PATH.to_owned()),
         }
     }
 }

@@ -1,0 +1,73 @@
+//! Names of files: what stands for the process, and files that somebody else of this process writes.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::sync::Mutex;
+
+static TAKEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A path that nobody else of this process uses, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnPath(PathBuf);
+
+impl OwnPath {
+    /// The path with the process's number for each `%p`; with `.2`, `.3` and so on behind it where it is taken. What comes
+    /// after the name's first dot stays at the end: `a.trace.zst` becomes `a.2.trace.zst`.
+    pub(crate) fn new(pattern: &str) -> Self {
+        let first = PathBuf::from(pattern.replace("%p", &std::process::id().to_string()));
+        let mut taken = TAKEN.lock();
+        let mut path = first.clone();
+        let mut number = 1u32;
+        while taken.contains(&path) {
+            number += 1;
+            path = numbered(&first, number);
+        }
+        taken.push(path.clone());
+        Self(path)
+    }
+
+    /// The path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for OwnPath {
+    fn drop(&mut self) {
+        TAKEN.lock().retain(|path| *path != self.0);
+    }
+}
+
+/// The path with a number before the first dot of its name.
+pub(crate) fn numbered(path: &Path, number: u32) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // A name that begins with a dot has its ending behind another one.
+    let dot = name.char_indices().skip(1).find(|&(_, letter)| letter == '.').map_or(name.len(), |(at, _)| at);
+    path.with_file_name(format!("{}.{number}{}", &name[..dot], &name[dot..]))
+}
+
+/// The path with something behind its name.
+pub(crate) fn behind(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path.as_os_str());
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_user_gets_another_name() {
+        let one = OwnPath::new("/x/y-%p.trace.zst");
+        let two = OwnPath::new("/x/y-%p.trace.zst");
+        let process = std::process::id();
+        assert_eq!(one.path(), Path::new(&format!("/x/y-{process}.trace.zst")));
+        assert_eq!(two.path(), Path::new(&format!("/x/y-{process}.2.trace.zst")));
+        drop(one);
+        assert_eq!(OwnPath::new("/x/y-%p.trace.zst").path(), Path::new(&format!("/x/y-{process}.trace.zst")));
+        assert_eq!(numbered(Path::new(".hidden"), 3), Path::new(".hidden.3"));
+        assert_eq!(behind(Path::new("a/b"), ".txt"), Path::new("a/b.txt"));
+    }
+}
