@@ -34,6 +34,8 @@ pub mod hook;
 pub mod host;
 mod publish;
 pub mod snapshot;
+#[forbid(unsafe_code)]
+pub mod snapshot_file;
 pub mod stats;
 mod sync;
 

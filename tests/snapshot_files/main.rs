@@ -1,0 +1,8 @@
+//! Snapshots as files: what is written is read again, by this library and by Python, and what is no snapshot is
+//! refused.
+
+mod hostile;
+mod meaning;
+mod python;
+mod random;
+mod sample;
