@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::bandwidth::Bandwidth;
 use crate::doctor::Doctor;
 use crate::figures::{Phase, Plan, measure};
+use crate::page::Report;
 use crate::rig::RigOptions;
 use crate::table;
 use crate::trace::Trace;
@@ -29,6 +30,8 @@ enum Action {
     /// Replays allocation traces through the allocator on a simulated device and prints what it cost.
     #[command(after_help = EXITS)]
     Replay(Replay),
+    /// Replays traces and draws what memory did: one page for a browser, or single plots.
+    Report(Report),
     /// Looks at the runtime library of this machine and says what the allocator will do on it.
     Doctor(Doctor),
     /// Measures copies between host memory and a device: pageable, page-locked, and zero copy.
@@ -86,6 +89,7 @@ struct Replay {
 pub fn main() -> ExitCode {
     match Cli::parse().action {
         Action::Replay(replay) => replay.run(),
+        Action::Report(report) => report.run(),
         Action::Doctor(doctor) => doctor.run(),
         Action::Bandwidth(bandwidth) => bandwidth.run(),
     }

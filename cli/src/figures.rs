@@ -4,7 +4,7 @@ use ascend_alloc::Stats;
 use ascend_alloc::stats::DriverCalls;
 
 use crate::meter::{Call, Counting};
-use crate::replay::{OnOom, Outcome, Player, Watcher};
+use crate::replay::{OnOom, Outcome, Played, Player, Watcher};
 use crate::report::{Calls, FirstOom, Report, Step, Syncs};
 use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::search;
@@ -40,14 +40,35 @@ pub enum Phase {
     Search,
 }
 
-/// Takes all figures of a trace. `progress` is told the phase and how many events of a replay are done.
+/// Looks at the allocator after each event of a replay.
+pub trait Observer {
+    /// The event was played on this rig.
+    fn after(&mut self, rig: &Rig<Counting>, played: &Played);
+}
+
+/// Replays a trace with the checker, lets somebody look on, and answers the figures; nothing is timed, and
+/// no smallest device is searched for. `progress` is told how many events of a replay are done.
 ///
 /// What goes wrong during a replay stands in [`Report::findings`].
 ///
 /// # Errors
 /// No allocator could be built.
-pub fn measure(trace: &Trace, plan: &Plan, progress: &mut dyn FnMut(Phase, usize)) -> Result<Report, String> {
-    let mut report = Report {
+pub fn observe(
+    trace: &Trace,
+    plan: &Plan,
+    observer: &mut dyn Observer,
+    progress: &mut dyn FnMut(Phase, usize),
+) -> Result<Report, String> {
+    let mut report = blank(trace, plan);
+    report.ops = trace.events.iter().filter(|event| event.is_call()).count() as u64;
+    replay(trace, plan, &mut report, Some(observer), progress)?;
+    cap(&mut report.findings);
+    Ok(report)
+}
+
+/// A report that names what is measured and has no figure yet.
+fn blank(trace: &Trace, plan: &Plan) -> Report {
+    Report {
         trace: trace.name.clone(),
         conf: plan.conf.clone(),
         peak_live: trace.peak_live,
@@ -56,8 +77,18 @@ pub fn measure(trace: &Trace, plan: &Plan, progress: &mut dyn FnMut(Phase, usize
         lag: plan.rig.lag,
         pass: plan.passes.max(1),
         ..Report::default()
-    };
-    let stopped = replay(trace, plan, &mut report, progress)?;
+    }
+}
+
+/// Takes all figures of a trace. `progress` is told the phase and how many events of a replay are done.
+///
+/// What goes wrong during a replay stands in [`Report::findings`].
+///
+/// # Errors
+/// No allocator could be built.
+pub fn measure(trace: &Trace, plan: &Plan, progress: &mut dyn FnMut(Phase, usize)) -> Result<Report, String> {
+    let mut report = blank(trace, plan);
+    let stopped = replay(trace, plan, &mut report, None, progress)?;
     if !stopped {
         progress(Phase::Timing, 0);
         match timing::time(trace, &plan.rig, plan.passes) {
@@ -100,6 +131,7 @@ fn replay(
     trace: &Trace,
     plan: &Plan,
     report: &mut Report,
+    mut observer: Option<&mut dyn Observer>,
     progress: &mut dyn FnMut(Phase, usize),
 ) -> Result<bool, String> {
     let options = RigOptions { checker: true, bytes: plan.verify, ..plan.rig.clone() };
@@ -111,6 +143,10 @@ fn replay(
         let phase = Phase::Replay(pass, report.pass);
         let mut progress = |events| progress(phase, events);
         let mut audit = Audit::start(&rig, trace, plan.verify, pass == 1, &mut progress)?;
+        audit.observer = match &mut observer {
+            Some(observer) => Some(&mut **observer),
+            None => None,
+        };
         let result = player.pass(OnOom::Continue, &mut audit);
         if let Ok(outcome) = &result {
             audit.peak_live = outcome.peak_live;
@@ -154,6 +190,7 @@ struct Audit<'a> {
     trace: &'a Trace,
     heap_check: bool,
     progress: &'a mut dyn FnMut(usize),
+    observer: Option<&'a mut dyn Observer>,
     /// At the start of the pass.
     base: DriverCalls,
     base_stream_waits: u64,
@@ -189,6 +226,7 @@ impl<'a> Audit<'a> {
             trace,
             heap_check,
             progress,
+            observer: None,
             base,
             base_stream_waits,
             base_moved,
@@ -318,6 +356,12 @@ impl Watcher for Audit<'_> {
 
     fn progress(&mut self, events: usize) {
         (self.progress)(events);
+    }
+
+    fn after(&mut self, played: &Played) {
+        if let Some(observer) = &mut self.observer {
+            observer.after(self.rig, played);
+        }
     }
 }
 

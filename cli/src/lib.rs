@@ -5,6 +5,7 @@
 //!     │                ├─► timing ─► rig                 verify: blocks keep their bytes
 //!     ├─► table        └─► search ─► replay              report: the figures, as JSON
 //!     ├─► doctor: the runtime library of this machine; replay is on the simulator alone
+//!     ├─► page: replays as one page with plots, the command `report`
 //!     └─► bandwidth: host memory to the device and back
 //! ```
 
@@ -13,6 +14,7 @@ pub mod command;
 pub mod doctor;
 pub mod figures;
 pub mod meter;
+pub mod page;
 pub mod replay;
 pub mod report;
 pub mod rig;

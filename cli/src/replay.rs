@@ -40,6 +40,22 @@ pub trait Watcher {
 
     /// So many events are done; called now and then.
     fn progress(&mut self, events: usize);
+
+    /// An event was played; called for each.
+    fn after(&mut self, _played: &Played) {}
+}
+
+/// An event that was played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Played {
+    /// Its index, from 0.
+    pub index: usize,
+    /// The event.
+    pub event: Event,
+    /// Sum of live requested bytes after it.
+    pub live: u64,
+    /// Where the block is that it allocated; `None` for other events, and if it found no memory.
+    pub address: Option<u64>,
 }
 
 /// Watches nothing.
@@ -144,6 +160,11 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
                 Event::Marker { label } => watcher.marker(label, outcome.peak_live),
             }
             self.rig.tick();
+            let address = match *event {
+                Event::Allocate { block, .. } => self.slots[block as usize].address.map(DevicePtr::address),
+                _ => None,
+            };
+            watcher.after(&Played { index, event: *event, live: self.live, address });
             if index % PROGRESS == 0 {
                 watcher.progress(index);
             }

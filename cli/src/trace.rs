@@ -65,6 +65,14 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether a replay calls the allocator for it.
+    #[must_use]
+    pub fn is_call(&self) -> bool {
+        matches!(self, Event::Allocate { .. } | Event::Free { .. } | Event::Record { .. })
+    }
+}
+
 /// A whole trace in memory: 16 bytes an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
