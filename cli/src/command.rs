@@ -9,10 +9,12 @@ use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::bandwidth::Bandwidth;
+use crate::convert::Convert;
 use crate::doctor::Doctor;
 use crate::figures::{Phase, Plan, measure};
 use crate::page::Report;
 use crate::rig::RigOptions;
+use crate::snapshot::Snapshot;
 use crate::table;
 use crate::trace::Trace;
 use crate::units::parse_device;
@@ -36,6 +38,10 @@ enum Action {
     Doctor(Doctor),
     /// Measures copies between host memory and a device: pageable, page-locked, and zero copy.
     Bandwidth(Bandwidth),
+    /// Shows who holds memory in a snapshot of PyTorch, torch_npu or this allocator; turns pickles into JSON and back.
+    Snapshot(Snapshot),
+    /// Turns the events of a snapshot into a trace, to see with `replay` what this allocator would have needed.
+    Convert(Convert),
 }
 
 const EXITS: &str = "\
@@ -92,6 +98,8 @@ pub fn main() -> ExitCode {
         Action::Report(report) => report.run(),
         Action::Doctor(doctor) => doctor.run(),
         Action::Bandwidth(bandwidth) => bandwidth.run(),
+        Action::Snapshot(snapshot) => snapshot.run(),
+        Action::Convert(convert) => convert.run(),
     }
 }
 

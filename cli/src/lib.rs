@@ -6,11 +6,13 @@
 //!     ├─► table        └─► search ─► replay              report: the figures, as JSON
 //!     ├─► doctor: the runtime library of this machine; replay is on the simulator alone
 //!     ├─► page: replays as one page with plots, the command `report`
-//!     └─► bandwidth: host memory to the device and back
+//!     ├─► bandwidth: host memory to the device and back
+//!     └─► snapshot, convert: snapshots of PyTorch, torch_npu and this allocator; as traces
 //! ```
 
 pub mod bandwidth;
 pub mod command;
+pub mod convert;
 pub mod doctor;
 pub mod figures;
 pub mod meter;
@@ -19,6 +21,7 @@ pub mod replay;
 pub mod report;
 pub mod rig;
 pub mod search;
+pub mod snapshot;
 pub mod table;
 pub mod timing;
 pub mod trace;

@@ -1,0 +1,401 @@
+//! Snapshots as traces: what becomes of each event, and what the command says.
+
+mod common;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ascend_alloc::snapshot_file::{Document, Limits, pickle};
+use ascend_alloc_cli::convert::{Story, write};
+use ascend_alloc_cli::snapshot::input;
+use ascend_alloc_cli::trace::Trace;
+use common::{Run, file, run};
+
+/// Its address, and of each block size, state, and bytes asked for.
+type Segment<'a> = (u64, &'a [(u64, &'a str, u64)]);
+
+/// A snapshot of one device as JSON.
+fn snapshot(segments: &[Segment], events: &[String]) -> String {
+    let mut text = String::from(r#"{"segments":["#);
+    for (index, (address, blocks)) in segments.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        let total: u64 = blocks.iter().map(|block| block.0).sum();
+        let blocks: Vec<String> = blocks
+            .iter()
+            .map(|(size, state, requested)| {
+                format!(r#"{{"size":{size},"state":"{state}","requested_size":{requested},"frames":[]}}"#)
+            })
+            .collect();
+        write!(
+            text,
+            r#"{comma}{{"device":0,"address":{address},"total_size":{total},"stream":0,"blocks":[{}]}}"#,
+            blocks.join(",")
+        )
+        .unwrap();
+    }
+    write!(text, r#"],"device_traces":[[{}]]}}"#, events.join(",")).unwrap();
+    text
+}
+
+fn event(action: &str, addr: u64, size: u64, stream: u64) -> String {
+    format!(r#"{{"action":"{action}","addr":{addr},"size":{size},"stream":{stream},"frames":[]}}"#)
+}
+
+/// What a snapshot becomes: the lines without metadata, and the notes.
+fn told(text: &str) -> (Vec<String>, Vec<String>) {
+    let (tree, _) = input::tree(text.as_bytes(), &Limits::default()).expect(text);
+    let document = Document::from_tree(&tree).expect(text);
+    let story = Story::of(&document, 0);
+    let mut out = Vec::new();
+    write(&mut out, &story, "x", 0).unwrap();
+    let trace = Trace::read("x", "x.trace", out.as_slice()).expect("a trace");
+    assert_eq!(trace.header_disagreements(), Vec::<String>::new());
+    assert_eq!(trace.peak_live, story.peak_live);
+    let out = String::from_utf8(out).unwrap();
+    let lines = out.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+    (lines, story.warnings)
+}
+
+fn becomes(segments: &[Segment], events: &[String], lines: &[&str], notes: &[&str]) {
+    let (told, said) = told(&snapshot(segments, events));
+    assert_eq!(told, lines);
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    assert_eq!(said, notes);
+}
+
+#[test]
+fn a_plain_free_is_one_line() {
+    let events = [
+        event("alloc", 512, 100, 0),
+        event("free_requested", 512, 100, 0),
+        event("free_completed", 512, 100, 0),
+        event("alloc", 512, 300, 0),
+    ];
+    becomes(&[], &events, &["a 1 100 0", "f 1", "a 2 300 0"], &[]);
+}
+
+#[test]
+fn a_free_that_is_completed_later_was_of_a_block_used_on_another_stream() {
+    let events = [
+        event("alloc", 512, 100, 0),
+        event("alloc", 1024, 50, 7),
+        event("free_requested", 512, 100, 0),
+        event("alloc", 2048, 60, 0),
+        event("free_completed", 512, 100, 0),
+        event("free_requested", 1024, 50, 7),
+        event("free_requested", 2048, 60, 0),
+        event("free_completed", 2048, 60, 0),
+        event("free_completed", 1024, 50, 7),
+    ];
+    let lines = ["a 1 100 0", "a 2 50 1", "r 1 1", "f 1", "a 3 60 0", "r 2 0", "f 2", "f 3"];
+    becomes(&[], &events, &lines, &["2 uses on the other stream, taken from when the memory was free again"]);
+}
+
+#[test]
+fn without_another_stream_one_is_made_up() {
+    // The block waits at the end of the snapshot.
+    let blocks: &[_] = &[(512, "active_pending_free", 100), (512, "inactive", 0)];
+    let events = [event("alloc", 512, 100, 0), event("free_requested", 512, 100, 0)];
+    let note = "1 uses on another stream that is not told: put on one that is made up";
+    becomes(&[(512, blocks)], &events, &["a 1 100 0", "r 1 1", "f 1"], &[note]);
+}
+
+#[test]
+fn blocks_from_before_the_ring_are_there_at_the_beginning() {
+    // One is freed in the trace, one is live at the end, one waits from before to after.
+    let blocks: &[_] = &[
+        (512, "active_allocated", 400),
+        (512, "inactive", 0),
+        (1024, "active_allocated", 1000),
+        (512, "active_pending_free", 500),
+    ];
+    let events = [
+        event("free_requested", 4608, 300, 3),
+        event("free_completed", 4608, 300, 3),
+        event("alloc", 5120, 1000, 0),
+    ];
+    becomes(
+        &[(4096, blocks)],
+        &events,
+        &["a 3 400 0", "a 1 300 1", "a 4 500 0", "m history", "f 1", "a 2 1000 0", "f 4"],
+        &["1 blocks that were freed before the first event and wait still: freed at the end"],
+    );
+}
+
+#[test]
+fn a_wait_that_began_before_the_ring_holds_the_memory() {
+    let events = [event("alloc", 512, 1, 0), event("free_completed", 1024, 300, 0)];
+    let note = "1 blocks that were freed before the first event and waited: live until they were free";
+    becomes(&[], &events, &["a 2 300 0", "m history", "a 1 1 0", "f 2"], &[note]);
+}
+
+#[test]
+fn what_no_event_tells_of_follows_from_what_comes_later() {
+    // A free, an allocation in between, an allocation whose block is live at the end.
+    let blocks: &[_] = &[(512, "active_allocated", 80)];
+    let events = [
+        event("alloc", 1024, 100, 0),
+        event("alloc", 1300, 50, 0),
+        event("free_requested", 1300, 50, 0),
+        event("free_completed", 1300, 50, 0),
+        event("free_requested", 1024, 90, 0),
+        event("free_completed", 1024, 90, 0),
+        event("alloc", 512, 10, 0),
+        event("free_requested", 512, 10, 0),
+        event("free_completed", 512, 10, 0),
+    ];
+    becomes(
+        &[(512, blocks)],
+        &events,
+        &["a 1 100 0", "a 2 50 0", "f 2", "f 1", "a 3 10 0", "f 3", "a 4 80 0"],
+        &["1 live blocks whose allocation no event tells of, put at the end"],
+    );
+    let events = [
+        event("alloc", 1024, 500, 0),
+        event("alloc", 1200, 50, 0),
+        event("free_requested", 1024, 90, 0),
+        event("free_completed", 1024, 90, 0),
+    ];
+    becomes(
+        &[],
+        &events,
+        &["a 1 500 0", "f 1", "a 2 50 0", "a 3 90 0", "f 3"],
+        &[
+            "1 allocations that no event tells of, put before the first event of the block",
+            "1 frees that no event tells of, put where the memory was used again",
+        ],
+    );
+}
+
+#[test]
+fn recorders_that_skip_one_of_the_two_events_of_a_free() {
+    let completed =
+        [event("alloc", 512, 100, 0), event("free_completed", 512, 100, 0), event("alloc", 512, 9, 0)];
+    becomes(&[], &completed, &["a 1 100 0", "f 1", "a 2 9 0"], &[]);
+    let requested =
+        [event("alloc", 512, 100, 0), event("free_requested", 512, 100, 0), event("alloc", 512, 9, 0)];
+    becomes(&[], &requested, &["a 1 100 0", "f 1", "a 2 9 0"], &[]);
+    let twice = [
+        event("alloc", 512, 100, 0),
+        event("free_requested", 512, 100, 0),
+        event("free_requested", 512, 100, 0),
+    ];
+    becomes(&[], &twice, &["a 1 100 0", "f 1"], &["1 second frees of one block: left out"]);
+}
+
+#[test]
+fn other_events_become_markers_or_are_counted() {
+    let events = [
+        r#"{"action":"oom","size":1000,"device_free":20,"stream":0,"frames":[]}"#.to_owned(),
+        r#"{"action":"snapshot","addr":0,"size":0,"stream":0}"#.to_owned(),
+        r#"{"action":"user_defined","addr":0,"size":0,"stream":0,"user_metadata":"epoch 1"}"#.to_owned(),
+        r#"{"action":"user_defined","addr":0,"size":0,"stream":0,"user_metadata":"teardown"}"#.to_owned(),
+        r#"{"action":"workspace_snapshot","addr":0,"size":0,"stream":0}"#.to_owned(),
+        r#"{"action":"annotate","addr":0,"size":0,"stream":0,"user_metadata":"weights"}"#.to_owned(),
+        r#"{"action":"alloc","addr":512,"size":5,"stream":0,"user_metadata":"step\n1","frames":null}"#
+            .to_owned(),
+        r#"{"action":"stream_use","addr":512,"size":5,"stream":9,"user_metadata":"step\n1"}"#.to_owned(),
+        r#"{"action":"host_wait","addr":0,"size":0,"stream":9}"#.to_owned(),
+        event("segment_map", 0, 1 << 20, 0),
+        event("segment_alloc", 1 << 30, 1 << 20, 0),
+    ];
+    becomes(
+        &[],
+        &events,
+        &[
+            "m out of memory: 1000 bytes asked for, 20 free on the device",
+            "m snapshot",
+            "m epoch 1",
+            "m teardown (recorded)",
+            "m workspace_snapshot",
+            "m step 1",
+            "a 1 5 0",
+            "r 1 1",
+            "s 1",
+        ],
+        &["1 events \"annotate\"", "2 events about segments: a replay takes its own"],
+    );
+}
+
+#[test]
+fn annotations_stand_where_their_time_is() {
+    let text = r#"{"segments":[],"external_annotations":[
+        {"device":0,"time_us":15,"name":"later","stage":"START"},{"device":0,"time_us":5,"name":"first","stage":"START"},
+        {"device":0,"time_us":16,"name":"later","stage":"END"},{"device":1,"time_us":5,"name":"elsewhere","stage":"START"},
+        {"device":0,"time_us":99,"name":"last","stage":""}],
+        "device_traces":[[{"action":"alloc","addr":1,"size":2,"stream":0,"time_us":10},
+        {"action":"alloc","addr":9,"size":3,"stream":0,"time_us":20}]]}"#;
+    assert_eq!(told(text).0, ["m first", "a 1 2 0", "m later", "a 2 3 0", "m last"]);
+}
+
+#[test]
+fn the_peak_of_the_recorded_allocator_follows_from_segments_and_events() {
+    let peak = |text: &str| {
+        let (tree, _) = input::tree(text.as_bytes(), &Limits::default()).unwrap();
+        Story::of(&Document::from_tree(&tree).unwrap(), 0).recorded_peak
+    };
+    let events = [
+        event("segment_alloc", 1 << 30, 600, 0),
+        event("segment_unmap", 1 << 20, 500, 0),
+        event("segment_free", 1 << 30, 600, 0),
+        event("segment_map", 512, 300, 0),
+    ];
+    let blocks: &[_] = &[(1024, "inactive", 0)];
+    // Backwards: 1024 at the end, 724, 1324, 1824, 1224.
+    assert_eq!(peak(&snapshot(&[(512, blocks)], &events)), Some(1824));
+    // More was taken than there is at the end.
+    assert_eq!(peak(&snapshot(&[(512, blocks)], &[event("segment_map", 0, 5000, 0)])), None);
+}
+
+fn convert(name: &str, text: &str, options: &[&str]) -> (Run, std::path::PathBuf) {
+    let input = file(&format!("{name}.json"), text.as_bytes());
+    let output = input.with_extension("trace.zst");
+    let _gone = std::fs::remove_file(&output);
+    let mut arguments = vec!["convert", input.to_str().unwrap(), "-o", output.to_str().unwrap()];
+    arguments.extend(options);
+    (run(&arguments), output)
+}
+
+#[test]
+fn a_converted_snapshot_replays() {
+    let mut events = Vec::new();
+    for step in 0..50_u64 {
+        for block in 0..20_u64 {
+            events.push(event("alloc", (block + 1) << 24, (block + 1) * 300_000 + step, block % 3 * 4096));
+        }
+        for block in 0..20_u64 {
+            let size = (block + 1) * 300_000 + step;
+            events.push(event("free_requested", (block + 1) << 24, size, block % 3 * 4096));
+            if block % 5 != 0 {
+                events.push(event("free_completed", (block + 1) << 24, size, block % 3 * 4096));
+            }
+        }
+        for block in (0..20).step_by(5) {
+            events.push(event(
+                "free_completed",
+                (block + 1) << 24,
+                (block + 1) * 300_000 + step,
+                block % 3 * 4096,
+            ));
+        }
+    }
+    let (converted, output) = convert("replays", &snapshot(&[], &events), &[]);
+    assert_eq!(converted.code, 0, "{}", converted.err);
+    assert!(
+        converted.out.contains("1000 allocations (0 of them before the first event), 1000 frees, 200 uses")
+    );
+    let replayed = run(&["replay", output.to_str().unwrap(), "--json", "--verify"]);
+    assert_eq!((replayed.code, replayed.err.as_str()), (0, ""), "{}", replayed.out);
+    let report = replayed.json();
+    // 300 000 times 1 to 20, and the last step's number in each.
+    assert_eq!(report["peak_live"], 300_000 * 210 + 20 * 49);
+    assert_eq!(report["ops"], 1000 + 1000 + 200);
+    assert_eq!(report["findings"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn the_device_is_chosen_or_named() {
+    let two = r#"{"segments":[{"device":2,"address":512,"stream":0,"blocks":[{"size":512,"state":"active_allocated"}]}],
+        "device_traces":[[],[{"action":"alloc","addr":1,"size":2,"stream":0}],[],[{"action":"alloc","addr":1,"size":3,"stream":0}]]}"#;
+    let (run, output) = convert("devices", two, &[]);
+    assert_eq!(run.code, 0);
+    assert!(
+        run.err.contains("device 1 is taken of: 1 (1 events), 2 (0 events), 3 (1 events)"),
+        "{}",
+        run.err
+    );
+    assert_eq!(Trace::open(&output).unwrap().peak_live, 2);
+    let (run, output) = convert("devices", two, &["--device", "3"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(Trace::open(&output).unwrap().peak_live, 3);
+    // Only what is live.
+    let (run, output) = convert("devices", two, &["--device", "2"]);
+    assert_eq!((run.code, Trace::open(&output).unwrap().peak_live), (0, 512));
+    let (run, _) = convert("devices", two, &["--device", "0"]);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("has no device 0; devices with memory or events are: 1 (1 events)"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn what_cannot_be_converted_is_refused() {
+    let refused = |name: &str, text: &str, part: &str| {
+        let (run, output) = convert(name, text, &[]);
+        assert_eq!(run.code, 2, "{text}");
+        assert!(run.err.contains("error: ") && run.err.contains(part), "{} should say {part}", run.err);
+        assert!(!output.exists());
+    };
+    refused("empty", "", "is no snapshot that can be read: at byte 0: the pickle ends");
+    refused("nothing", r#"{"segments":[],"device_traces":[]}"#, "has no memory and no events");
+    refused(
+        "free",
+        r#"{"segments":[{"address":512,"blocks":[{"size":5,"state":"inactive"}]}]}"#,
+        "no live block",
+    );
+    refused("program", "cos\nsystem\n(S'true'\ntR.", "GLOBAL names os.system");
+    refused("zip", "PK\u{3}\u{4}", "zip archive");
+    refused("other", r#"{"a":1}"#, "without segments and device_traces");
+    let missing = run(&["convert", "/nowhere/x.pickle", "-o", "/nowhere/x.trace"]);
+    assert_eq!((missing.code, missing.err.contains("cannot be opened")), (2, true));
+}
+
+#[test]
+fn snapshot_shows_figures_and_converts_without_loss() {
+    let text = r#"{"segments":[{"device":0,"address":4096,"total_size":1536,"allocated_size":512,"active_size":1024,"stream":0,
+        "segment_pool_id":[0,3],"is_expandable":true,"blocks":[
+        {"address":4096,"size":512,"requested_size":500,"state":"active_allocated","frames":[
+            {"name":"at::empty","filename":"a.cpp","line":1},{"name":"forward","filename":"/m/model.py","line":7}]},
+        {"address":4608,"size":512,"requested_size":512,"state":"active_pending_free","frames":[]},
+        {"address":5120,"size":512,"requested_size":0,"state":"inactive","frames":[]}]}],
+        "device_traces":[[{"action":"alloc","addr":4096,"size":500,"stream":0,"time_us":5,"what_is_to_come":[1.5,null]}]],
+        "allocator_settings":{"expandable_segments":true},"unknown":{"x":-1}}"#;
+    let input = file("shown.json", text.as_bytes());
+    let folder = input.parent().unwrap().to_owned();
+    let name = |file: &str| folder.join(file).to_str().unwrap().to_owned();
+    let shown = run(&["snapshot", &name("shown.json"), "--json"]).json();
+    let device = &shown["devices"][0];
+    for (key, value) in [
+        ("reserved", 1536),
+        ("allocated", 512),
+        ("active", 1024),
+        ("requested", 1012),
+        ("largest_free", 512),
+        ("segments", 1),
+        ("expandable_segments", 1),
+        ("peak_live", 1012),
+    ] {
+        assert_eq!(device[key], value, "{key}");
+    }
+    assert_eq!(device["reserved_by_pool"]["0.3"], 1536);
+    assert_eq!(device["events"]["alloc"], 1);
+    assert_eq!(device["holders"][0]["bytes"], 512);
+    let places: Vec<_> =
+        device["holders"].as_array().unwrap().iter().map(|holder| &holder["place"]).collect();
+    assert!(places.iter().any(|place| place[0] == "forward (/m/model.py:7)"), "{places:?}");
+    assert_eq!(shown["settings"]["expandable_segments"], "True");
+    let text = run(&["snapshot", &name("shown.json")]).out;
+    assert!(
+        text.contains("forward (/m/model.py:7)") && text.contains("1 events in 0.000 s: 1 alloc"),
+        "{text}"
+    );
+
+    // JSON, pickles of both protocols, compressed ones, and back: nothing is lost.
+    let steps = ["a.pickle", "b.pickle.gz", "c.json.zst", "d.pickle.zst", "e.json"];
+    let mut from = "shown.json";
+    for (index, to) in steps.iter().enumerate() {
+        let protocol = if index % 2 == 0 { "2" } else { "4" };
+        let made = run(&["snapshot", &name(from), "-o", &name(to), "--protocol", protocol]);
+        assert_eq!((made.code, made.err.as_str()), (0, ""));
+        from = to;
+    }
+    let value = |path: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(folder.join(path)).unwrap()).unwrap()
+    };
+    assert_eq!(value("e.json"), value("shown.json"));
+    let pickle = pickle::read(&std::fs::read(folder.join("a.pickle")).unwrap(), &Limits::default()).unwrap();
+    let (tree, _) = input::open(Path::new(&name("shown.json")), &Limits::default()).unwrap();
+    assert_eq!(pickle, tree);
+}
