@@ -130,6 +130,27 @@ impl Device {
         self.front.take(map, stream, len, bytes, Class::of(bytes).is_small())
     }
 
+    /// A block that rests in the front and fits exactly, although with it a peak may be reached that is dealt with
+    /// under the core's lock only.
+    pub(super) fn take_to_peak(
+        &self,
+        core: &mut Core,
+        map: &AddressMap,
+        (bytes, len, align): (u64, u64, u64),
+        stream: Stream,
+    ) -> Option<u64> {
+        let small = Class::of(bytes).is_small();
+        if bytes >= self.sizes.most || align > UNIT || !self.front.is_ready(stream, len, small) {
+            return None;
+        }
+        // From here on nothing is handed out by the front but this block.
+        self.front.gather();
+        let granted = self.front.grant(stream, len, bytes, small);
+        let taken = if granted { self.take_resting(map, bytes, stream) } else { None };
+        self.settle_peaks(core);
+        taken
+    }
+
     /// Why a request of this size, which the front did not serve, found only blocks there that other streams
     /// may still use. Under the core's lock.
     pub(super) fn hold_up(&self, bytes: u64, len: u64, align: u64, stream: Stream) -> Option<HoldUp> {
@@ -254,13 +275,10 @@ impl Device {
 
     /// Forms the true sums, raises the peaks, and deals the room below them out.
     pub(super) fn settle_peaks(&self, core: &mut Core) {
-        let (mut flow, used) = self.front.gather();
+        let mut flow = self.front.gather();
         flow.add(&core.tally.flow);
         let room = core.tally.raise(&flow);
-        // Both columns of all parties may rise at once; together they must stay below the sum's peak.
-        let share = room.map(|[all, small, large]| [small, large].map(|own| own.min(all / 2) / (used + 1)));
-        core.tally.room = share;
-        self.front.deal(&share);
+        core.tally.room = self.front.deal(room);
     }
 
     /// Makes a stream known to the core and to the front.

@@ -40,6 +40,11 @@ impl Caller<'_> {
             let reason = "size or alignment is more than any device has; ask for less";
             return Err(Error::Size { requested: bytes, reason });
         };
+        if pool == 0
+            && let Some(address) = self.device.take_to_peak(&mut core, self.map, (bytes, len, align), stream)
+        {
+            return Ok(Some(address));
+        }
         let id = self.device.enter(&mut core, self.map, stream, bytes);
         let mut class = Class::of(bytes);
         if pool != 0 {

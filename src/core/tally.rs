@@ -25,6 +25,11 @@ pub(crate) fn columns(split: &Split) -> Columns {
     split.map(|[small, large]| [small + large, small, large])
 }
 
+/// Two splits together.
+pub(crate) fn sum(one: &Split, other: &Split) -> Split {
+    core::array::from_fn(|q| core::array::from_fn(|column| one[q][column] + other[q][column]))
+}
+
 /// Sums over time of what went up and what went down, and what waits now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::counts::{Counts, amounts};
 use super::key::{is_small, key_of};
 use super::map::{AddressMap, Entry, NO_SLOT};
 use super::ring::Ring;
@@ -9,7 +10,7 @@ use super::shard::{RING, Rested, SMALL, Shard};
 use super::streams::Streams;
 use crate::core::snapshot::Resting;
 use crate::core::stream::StreamId;
-use crate::core::tally::{Flow, Split};
+use crate::core::tally::{self, Columns, Flow, Split};
 use crate::driver::Stream;
 use crate::sync::FlagGuard;
 
@@ -357,7 +358,7 @@ impl Front {
     /// The sums of all shards.
     pub(crate) fn flow(&self) -> Flow {
         let mut sum = Flow::default();
-        for shard in self.used() {
+        for (_, shard) in self.used() {
             let _guard = shard.flag.lock();
             sum.add(&shard.flow(&self.streams));
         }
@@ -365,25 +366,66 @@ impl Front {
     }
 
     /// Forms the sums of all shards and takes their room away, so that none can rise until
-    /// [`deal`](Self::deal) is called. Returns them and how many shards are in use.
-    pub(crate) fn gather(&self) -> (Flow, i64) {
+    /// [`deal`](Self::deal) is called.
+    pub(crate) fn gather(&self) -> Flow {
         let mut sum = Flow::default();
-        let mut used = 0;
-        for shard in self.used() {
+        for (_, shard) in self.used() {
             let _guard = shard.flag.lock();
             sum.add(&shard.flow(&self.streams));
             shard.set_room(&Split::default());
-            used += 1;
         }
-        (sum, used)
+        sum
     }
 
-    /// Gives each shard in use room below the peaks.
-    pub(crate) fn deal(&self, share: &Split) {
-        for shard in self.used() {
+    /// Deals out how much all may rise together: what shards wished lately first, the rest in equal shares.
+    /// Returns the share of the core.
+    pub(crate) fn deal(&self, mut left: Columns) -> Split {
+        let mut wishes = [Split::default(); SHARDS];
+        let mut parties = 1;
+        for (at, shard) in self.used() {
             let _guard = shard.flag.lock();
-            shard.set_room(share);
+            wishes[at] = shard.wish_from(&mut left);
+            parties += 1;
         }
+        // Both columns of all parties may rise at once; together they must stay below the sum's peak.
+        let share = left.map(|[all, small, large]| [small, large].map(|own| own.min(all / 2) / parties));
+        for (at, shard) in self.used().take(parties as usize - 1) {
+            let _guard = shard.flag.lock();
+            shard.set_room(&tally::sum(&share, &wishes[at]));
+        }
+        share
+    }
+
+    /// Lets one block be handed out beyond the room there is, if one is ready for such a request. Called under
+    /// the device's lock after [`gather`](Self::gather); the next [`deal`](Self::deal) ends it.
+    pub(crate) fn grant(&self, stream: Stream, len: u64, requested: u64, small: bool) -> bool {
+        let Some(place) = self.streams.place_of(stream) else { return false };
+        let shard = self.shard(place);
+        let key = key_of(len, place, small);
+        let _guard = shard.flag.lock();
+        let need = match (shard.find(key, small), shard.ring(small)) {
+            (Some(_), _) => amounts(len, requested),
+            (None, Some(ring))
+                if let Some(lane) = ring.lane(key).filter(|lane| ring.is_ready(*lane, &self.streams)) =>
+            {
+                let slot = ring.first(lane);
+                let before = slot.requested.load(Relaxed);
+                if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }
+            }
+            _ => return false,
+        };
+        shard.counts(small).grant(need);
+        true
+    }
+
+    /// Whether a block is ready for such a request. Under the device's lock.
+    #[inline]
+    pub(crate) fn is_ready(&self, stream: Stream, len: u64, small: bool) -> bool {
+        let Some(place) = self.streams.place_of(stream) else { return false };
+        let shard = self.shard(place);
+        let key = key_of(len, place, small);
+        let in_ring = |ring: &Ring| ring.lane(key).is_some_and(|lane| ring.is_ready(lane, &self.streams));
+        shard.find(key, small).is_some() || shard.ring(small).is_some_and(in_ring)
     }
 
     /// The blocks that rest here, and the sums, of each shard at one moment. A block rests in one shard only and is
@@ -411,8 +453,8 @@ impl Front {
 
     /// Shards that have anything to tell. One that is used for the first time meanwhile has no room yet,
     /// so that it can only have counted blocks given back.
-    fn used(&self) -> impl Iterator<Item = &Shard> {
-        self.shards.iter().filter(|shard| shard.used.load(Relaxed))
+    fn used(&self) -> impl Iterator<Item = (usize, &Shard)> {
+        self.shards.iter().enumerate().filter(|(_, shard)| shard.used.load(Relaxed))
     }
 
     #[inline]

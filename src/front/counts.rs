@@ -8,10 +8,13 @@
 //! A block that waits keeps the room it took: it is active all the time, so handing it out again needs
 //! none. What waits is in the ring and not counted here. All numbers are changed under the shard's flag.
 
-use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// By quantity: count, bytes, requested bytes.
-pub(super) type Amounts = [i64; 3];
+pub(crate) type Amounts = [i64; 3];
+
+/// For how many deals a wish is remembered.
+const REMEMBERED: u32 = 16;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -19,6 +22,10 @@ pub(super) struct Counts {
     up: [AtomicI64; 3],
     room: [AtomicI64; 3],
     sum: [AtomicI64; 3],
+    /// What was asked for in vain: it comes before what is shared equally.
+    wish: [AtomicI64; 3],
+    /// Deals for which the wish still holds.
+    wished: AtomicU32,
 }
 
 /// One reading of [`Counts`].
@@ -33,8 +40,9 @@ fn add(to: &AtomicI64, amount: i64) {
     to.store(to.load(Relaxed) + amount, Relaxed);
 }
 
+/// What one block counts for.
 #[inline]
-fn amounts(bytes: u64, requested: u64) -> Amounts {
+pub(super) fn amounts(bytes: u64, requested: u64) -> Amounts {
     [1, bytes as i64, requested as i64]
 }
 
@@ -91,6 +99,30 @@ impl Counts {
         let load = |values: &[AtomicI64; 3]| -> Amounts { core::array::from_fn(|q| values[q].load(Relaxed)) };
         let (up, room, sum) = (load(&self.up), load(&self.room), load(&self.sum));
         Reading { up, out: core::array::from_fn(|q| sum[q] - room[q] - waiting[q]) }
+    }
+
+    /// What handing out a waiting block again adds to the sums.
+    pub(super) fn need_to_resume(before: u64, requested: u64) -> Amounts {
+        [0, 0, (requested as i64 - before as i64).max(0)]
+    }
+
+    /// Adds room for one block that was asked for in vain, and remembers the wish.
+    pub(super) fn grant(&self, need: Amounts) {
+        let holds = self.wished.load(Relaxed) > 0;
+        for (quantity, amount) in need.into_iter().enumerate() {
+            let before = if holds { self.wish[quantity].load(Relaxed) } else { 0 };
+            self.wish[quantity].store(before.max(amount), Relaxed);
+            add(&self.room[quantity], amount);
+            add(&self.sum[quantity], amount);
+        }
+        self.wished.store(REMEMBERED, Relaxed);
+    }
+
+    /// The wish of before, if it still holds; this was one deal more.
+    pub(super) fn wish(&self) -> Option<Amounts> {
+        let left = self.wished.load(Relaxed).checked_sub(1)?;
+        self.wished.store(left, Relaxed);
+        Some(core::array::from_fn(|q| self.wish[q].load(Relaxed)))
     }
 
     /// Gives new room instead of what is left.

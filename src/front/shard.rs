@@ -22,7 +22,7 @@ use super::streams::Streams;
 use crate::core::block::BlockId;
 use crate::core::snapshot::Resting;
 use crate::core::stream::StreamId;
-use crate::core::tally::{Flow, Split};
+use crate::core::tally::{Columns, Flow, Split};
 use crate::sync::Flag;
 
 /// Sets of a shard.
@@ -292,10 +292,30 @@ impl Shard {
         flow
     }
 
-    /// Gives each column the room of its share instead of what it has.
-    pub(super) fn set_room(&self, share: &Split) {
-        for (at, counts) in [&self.counts[1], &self.counts[0]].into_iter().enumerate() {
-            counts.set_room(share.map(|columns| columns[at]));
+    /// Takes from `left` what the columns wished, where there is enough of it.
+    pub(super) fn wish_from(&self, left: &mut Columns) -> Split {
+        let mut room = Split::default();
+        for (column, small) in [true, false].into_iter().enumerate() {
+            let Some(wish) = self.counts(small).wish() else { continue };
+            let fits = |(quantity, wish): (usize, &i64)| {
+                let left = &left[quantity];
+                *wish <= left[0].min(left[1 + column])
+            };
+            if wish.iter().enumerate().all(fits) {
+                for (quantity, wish) in wish.into_iter().enumerate() {
+                    left[quantity][0] -= wish;
+                    left[quantity][1 + column] -= wish;
+                    room[quantity][column] = wish;
+                }
+            }
+        }
+        room
+    }
+
+    /// Gives each column this room instead of what it has.
+    pub(super) fn set_room(&self, room: &Split) {
+        for (column, small) in [true, false].into_iter().enumerate() {
+            self.counts(small).set_room(room.map(|columns| columns[column]));
         }
     }
 
