@@ -19,12 +19,13 @@ impl Core {
 
     /// Learns whether asking has helped: the streams have passed what they were asked for. `before` is how
     /// many events might be recorded then.
-    pub(crate) fn note_answer(&mut self, mut users: impl Iterator<Item = (StreamId, u32)>, before: i32) {
-        if users.all(|(id, due)| self.streams[id as usize].passed(due)) {
+    pub(crate) fn note_answer(&mut self, users: impl Iterator<Item = (StreamId, u32)> + Clone, before: i32) {
+        let state = |id: StreamId| &self.streams[id as usize];
+        if users.clone().all(|(id, due)| state(id).passed(due)) {
             // Behind a device that is prompt, events cost nothing of what is earned.
             self.tokens = self.tokens.max(before);
             self.ask_patience = 0;
-        } else {
+        } else if users.clone().any(|(id, due)| !state(id).passed(due) && !state(id).is_being_closed(due)) {
             self.ask_patience = (self.ask_patience * 2).clamp(16, 1024);
         }
         self.ask_after = self.ask_patience;

@@ -112,7 +112,10 @@ impl Core {
 
     /// Learns from the answer to events just recorded whether closing epochs early helps here.
     fn note_promptness(&mut self, over: &[(StreamId, Event, u32)]) {
-        let newest = |&&(id, _, epoch): &&(StreamId, Event, u32)| epoch + 1 == self.streams[id as usize].open;
+        // An event that another thread is recording at this moment is not known yet and says nothing.
+        let newest = |&&(id, _, epoch): &&(StreamId, Event, u32)| {
+            self.streams[id as usize].closing.back().is_none_or(|&(_, last)| last <= epoch)
+        };
         let prompt = over.iter().filter(newest).count();
         if prompt > 0 {
             self.tokens += prompt as i32;

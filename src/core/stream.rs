@@ -182,6 +182,11 @@ impl StreamState {
         self.stamped = self.stamped.max(1);
     }
 
+    /// Whether another thread is recording the event that will end `epoch`.
+    pub(crate) fn is_being_closed(&self, epoch: u32) -> bool {
+        epoch < self.open && !self.broken && self.closing.iter().all(|&(_, closed)| closed < epoch)
+    }
+
     /// Free blocks of this home.
     pub(crate) fn free_blocks(&self) -> u32 {
         self.bins.iter().map(|(_, bins)| bins.count()).sum()

@@ -470,3 +470,57 @@ fn note_request(map: &AddressMap, address: u64, requested: u64) {
         entry.set_head(entry.head().with_requested(requested));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for that many blocks of 512 bytes, all of them small.
+    fn room(blocks: i64) -> Columns {
+        [1, 512, 512].map(|each| [each * blocks, each * blocks, 0])
+    }
+
+    fn charge(front: &Front, place: u16) -> bool {
+        front.shard(place).counts(true).charge(512, 512)
+    }
+
+    fn refund(front: &Front, place: u16) {
+        front.shard(place).counts(true).refund(512, 512);
+    }
+
+    #[test]
+    fn who_asked_in_vain_gets_room_before_the_rest_is_shared() {
+        let front = Front::new(true);
+        (0..8).for_each(|place| front.shard(place).set_used());
+        front.deal(room(2));
+        assert!((0..8).all(|place| !charge(&front, place)), "equal shares are too small for anybody");
+        for place in [3, 5] {
+            front.gather();
+            front.shard(place).counts(true).grant(amounts(512, 512));
+            assert!(charge(&front, place), "what is granted can be taken beyond what was dealt");
+            refund(&front, place);
+        }
+        front.gather();
+        let core = front.deal(room(2));
+        assert_eq!(core, Split::default(), "all of it was wished");
+        assert!(charge(&front, 3) && charge(&front, 5), "both have what they asked for");
+        assert!(!charge(&front, 3) && !charge(&front, 4), "and nobody has more than there is");
+    }
+
+    #[test]
+    fn a_wish_is_forgotten_after_some_deals() {
+        let front = Front::new(true);
+        (0..2).for_each(|place| front.shard(place).set_used());
+        front.gather();
+        front.shard(1).counts(true).grant(amounts(512, 512));
+        let served = (0..100).take_while(|_| {
+            front.gather();
+            front.deal(room(2));
+            charge(&front, 1)
+        });
+        let served = served.count();
+        assert!((8..100).contains(&served), "{served} deals");
+        front.gather();
+        assert_eq!(front.deal(room(6))[0][0], 1, "then all have equal shares");
+    }
+}
