@@ -7,6 +7,7 @@ mod buffer;
 mod captures;
 mod chores;
 mod device;
+mod figures;
 mod growable;
 mod host;
 mod limits;

@@ -32,7 +32,7 @@ mod front;
 pub mod history;
 pub mod hook;
 pub mod host;
-mod publish;
+pub mod publish;
 pub mod snapshot;
 #[forbid(unsafe_code)]
 pub mod snapshot_file;

@@ -1,61 +1,273 @@
 //! Publishing statistics through the `metrics` crate.
 //!
 //! Nothing on the way of an allocation touches a metric: the counts are plain integers, and one call of
-//! [`DeviceAllocator::publish`] sets gauges and counters from them.
+//! [`DeviceAllocator::publish`] sets gauges and counters from them, on demand or on a timer. [`METRICS`] lists all
+//! names; `docs/metrics.md` explains them.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # let sim = ascend_sim::Sim::new(ascend_sim::SimConfig::default());
+//! # let driver = Arc::new(ascend_alloc::driver::SimDriver::new(sim));
+//! use ascend_alloc::{Config, DeviceAllocator};
+//!
+//! let allocator = Arc::new(DeviceAllocator::new(Config::default(), driver)?);
+//! // The recorder is the program's: an exporter of the metrics crate, installed before.
+//! let timer = allocator.publish_every(Duration::from_secs(1))?;
+//! // ... and ends with the timer, or with the allocator.
+//! drop(timer);
+//! # Ok(())
+//! # }
+//! ```
 
-use metrics::{counter, gauge};
+mod names;
 
-use crate::alloc::DeviceAllocator;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use metrics::{Label, counter, gauge, histogram};
+
+pub use self::names::{Kind, METRICS, Metric, describe};
+use crate::alloc::{DeviceAllocator, PoolStats};
+use crate::core::snapshot::{BlockState, Snapshot};
+use crate::driver::{DeviceId, Stream};
+use crate::history::worker::Worker;
 use crate::stats::{StatArray, Stats};
 
-impl DeviceAllocator {
-    /// Sets the metrics of every device to its statistics, through the recorder that the program has
-    /// installed; without one nothing happens. To be called on demand or on a timer, from any thread.
-    ///
-    /// Gauges, in bytes, with the labels `device` and `pool` (`all`, `small`, `large`):
-    /// `ascend_alloc_allocated_bytes`, `ascend_alloc_active_bytes`, `ascend_alloc_requested_bytes`,
-    /// `ascend_alloc_reserved_bytes`, and each with `_peak` behind its name. With the label `device` alone:
-    /// `ascend_alloc_cached_handle_bytes`, `ascend_alloc_address_space_bytes`. Counters with the label
-    /// `device`: `ascend_alloc_ooms_total`, `ascend_alloc_retries_total`,
-    /// `ascend_alloc_chunks_moved_total`; `ascend_alloc_ladder_steps_total` with `device` and `step`, a name of
-    /// [`LadderSteps`](crate::stats::LadderSteps); and `ascend_alloc_driver_calls_total` with `device` and
-    /// `call`, the call's ACL name.
-    pub fn publish(&self) {
-        for device in 0..self.device_count() {
-            if let Ok(stats) = self.stats(device) {
-                publish_device(&device.to_string(), &stats);
-            }
+/// A timer does not look at single blocks while there are more of them than this.
+const MOST_BLOCKS: i64 = 100_000;
+
+/// What is published of a device; sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// The device.
+    pub device: DeviceId,
+    /// Its memory.
+    pub total_bytes: u64,
+    /// The most that may be held of it, if there is a limit.
+    pub limit_bytes: Option<u64>,
+    /// Its statistics.
+    pub stats: Stats,
+    /// Pools other than the default one, by serial.
+    pub pools: Vec<PoolFigures>,
+}
+
+/// What is published of a pool; sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// Its serial; 0 is the default pool.
+    pub pool: u64,
+    /// Its tag.
+    pub tag: String,
+    /// Handed out.
+    pub allocated_bytes: u64,
+    /// Handed out or waiting for streams.
+    pub active_bytes: u64,
+    /// With physical memory behind them.
+    pub reserved_bytes: u64,
+}
+
+impl PoolFigures {
+    /// Those of a pool's statistics.
+    #[must_use]
+    pub fn of(pool: u64, stats: &PoolStats) -> Self {
+        Self {
+            pool,
+            tag: stats.tag.clone(),
+            allocated_bytes: current(&stats.allocated_bytes),
+            active_bytes: current(&stats.active_bytes),
+            reserved_bytes: current(&stats.reserved_bytes),
         }
     }
 }
 
-fn publish_device(device: &str, stats: &Stats) {
-    let bytes = [
-        ("ascend_alloc_allocated_bytes", "ascend_alloc_allocated_bytes_peak", &stats.allocated_bytes),
-        ("ascend_alloc_active_bytes", "ascend_alloc_active_bytes_peak", &stats.active_bytes),
-        ("ascend_alloc_requested_bytes", "ascend_alloc_requested_bytes_peak", &stats.requested_bytes),
-        ("ascend_alloc_reserved_bytes", "ascend_alloc_reserved_bytes_peak", &stats.reserved_bytes),
-    ];
-    for (name, peak, array) in bytes {
-        publish_array(device, name, peak, array);
+impl DeviceFigures {
+    /// Sets the gauges and counters of the device through the recorder that is installed; without one nothing
+    /// happens. The labels `more` are put behind the label `device` of each.
+    pub fn publish(&self, more: &[(&'static str, String)]) {
+        let mut labels = vec![Label::new("device", self.device.to_string())];
+        labels.extend(more.iter().map(|(key, value)| Label::new(*key, value.clone())));
+        let with = |key: &'static str, value: &str| {
+            let mut all = labels.clone();
+            all.push(Label::new(key, value.to_owned()));
+            all
+        };
+        let stats = &self.stats;
+        let arrays = [
+            ("ascend_alloc_allocated_bytes", "ascend_alloc_allocated_bytes_peak", &stats.allocated_bytes),
+            ("ascend_alloc_active_bytes", "ascend_alloc_active_bytes_peak", &stats.active_bytes),
+            ("ascend_alloc_requested_bytes", "ascend_alloc_requested_bytes_peak", &stats.requested_bytes),
+            ("ascend_alloc_reserved_bytes", "ascend_alloc_reserved_bytes_peak", &stats.reserved_bytes),
+        ];
+        for (pool, of) in CLASSES {
+            let labels = with("pool", pool);
+            for (name, peak, array) in arrays {
+                gauge!(name, labels.clone()).set(of(array).current as f64);
+                gauge!(peak, labels.clone()).set(of(array).peak as f64);
+            }
+            let count = of(&stats.allocation);
+            gauge!("ascend_alloc_blocks_live", labels.clone()).set(count.current as f64);
+            counter!("ascend_alloc_allocations_total", labels.clone()).absolute(unsigned(count.allocated));
+            counter!("ascend_alloc_frees_total", labels.clone()).absolute(unsigned(count.freed));
+            let bytes = unsigned(of(&stats.allocated_bytes).allocated);
+            counter!("ascend_alloc_allocated_bytes_total", labels.clone()).absolute(bytes);
+        }
+        gauge!("ascend_alloc_device_bytes", labels.clone()).set(self.total_bytes as f64);
+        if let Some(limit) = self.limit_bytes {
+            gauge!("ascend_alloc_limit_bytes", labels.clone()).set(limit as f64);
+        }
+        gauge!("ascend_alloc_cached_handle_bytes", labels.clone()).set(stats.cached_handles as f64);
+        gauge!("ascend_alloc_address_space_bytes", labels.clone()).set(stats.reserved_address_space as f64);
+        gauge!("ascend_alloc_sleeping_bytes", labels.clone()).set(stats.sleeping_bytes as f64);
+        counter!("ascend_alloc_ooms_total", labels.clone()).absolute(stats.num_ooms);
+        counter!("ascend_alloc_retries_total", labels.clone()).absolute(stats.num_alloc_retries);
+        counter!("ascend_alloc_chunks_moved_total", labels.clone()).absolute(stats.chunks_moved);
+        for (step, count) in stats.ladder.by_name() {
+            counter!("ascend_alloc_ladder_steps_total", with("step", step)).absolute(count);
+        }
+        for (call, count) in stats.calls.by_name() {
+            counter!("ascend_alloc_driver_calls_total", with("call", call)).absolute(count);
+        }
+        for pool in self.all_pools() {
+            let mut labels = with("pool", &pool.pool.to_string());
+            labels.push(Label::new("tag", pool.tag));
+            gauge!("ascend_alloc_pool_allocated_bytes", labels.clone()).set(pool.allocated_bytes as f64);
+            gauge!("ascend_alloc_pool_active_bytes", labels.clone()).set(pool.active_bytes as f64);
+            gauge!("ascend_alloc_pool_reserved_bytes", labels.clone()).set(pool.reserved_bytes as f64);
+        }
     }
-    let device = || device.to_owned();
-    gauge!("ascend_alloc_cached_handle_bytes", "device" => device()).set(stats.cached_handles as f64);
-    gauge!("ascend_alloc_address_space_bytes", "device" => device()).set(stats.reserved_address_space as f64);
-    counter!("ascend_alloc_ooms_total", "device" => device()).absolute(stats.num_ooms);
-    counter!("ascend_alloc_retries_total", "device" => device()).absolute(stats.num_alloc_retries);
-    counter!("ascend_alloc_chunks_moved_total", "device" => device()).absolute(stats.chunks_moved);
-    for (step, count) in stats.ladder.by_name() {
-        counter!("ascend_alloc_ladder_steps_total", "device" => device(), "step" => step).absolute(count);
-    }
-    for (call, count) in stats.calls.by_name() {
-        counter!("ascend_alloc_driver_calls_total", "device" => device(), "call" => call).absolute(count);
+
+    /// All pools: the default one has what the others have not.
+    fn all_pools(&self) -> Vec<PoolFigures> {
+        let rest = |array: &StatArray, of: fn(&PoolFigures) -> u64| {
+            self.pools.iter().fold(current(array), |left, pool| left.saturating_sub(of(pool)))
+        };
+        let default = PoolFigures {
+            pool: 0,
+            tag: "default".to_owned(),
+            allocated_bytes: rest(&self.stats.allocated_bytes, |pool| pool.allocated_bytes),
+            active_bytes: rest(&self.stats.active_bytes, |pool| pool.active_bytes),
+            reserved_bytes: rest(&self.stats.reserved_bytes, |pool| pool.reserved_bytes),
+        };
+        std::iter::once(default).chain(self.pools.iter().cloned()).collect()
     }
 }
 
-fn publish_array(device: &str, name: &'static str, peak: &'static str, array: &StatArray) {
-    for (pool, stat) in [("all", array.all), ("small", array.small), ("large", array.large)] {
-        gauge!(name, "device" => device.to_owned(), "pool" => pool).set(stat.current as f64);
-        gauge!(peak, "device" => device.to_owned(), "pool" => pool).set(stat.peak as f64);
+/// A part of a statistic, with the value of the label `pool` for it.
+type Part = (&'static str, fn(&StatArray) -> &crate::stats::Stat);
+
+const CLASSES: [Part; 3] =
+    [("all", |array| &array.all), ("small", |array| &array.small), ("large", |array| &array.large)];
+
+fn current(array: &StatArray) -> u64 {
+    unsigned(array.all.current)
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// Publishes once a period until it is dropped, or the allocator is gone. See
+/// [`DeviceAllocator::publish_every`].
+#[derive(Debug)]
+pub struct PublishTimer {
+    _worker: Worker,
+}
+
+impl DeviceAllocator {
+    /// Sets the metrics of every device that has been used to its statistics, through the recorder that the
+    /// program has installed; without one nothing happens. On demand, from any thread. The lock of a device is
+    /// held for the copy of its statistics only. [`publish::METRICS`](METRICS) lists the names.
+    pub fn publish(&self) {
+        for figures in self.figures() {
+            figures.publish(&[]);
+        }
+    }
+
+    /// Sets the metrics that need a look at each block, by pool, class of stream and state, and records the size of
+    /// each block in the histogram `ascend_alloc_block_size_bytes`. A device's lock is held for a copy of its blocks: about
+    /// 30 ns for each. A stream is of the class `default` (stream 0) or `other`.
+    pub fn publish_blocks(&self) {
+        for figures in self.figures() {
+            if let Ok(snapshot) = self.snapshot(figures.device) {
+                publish_snapshot(&figures, &snapshot);
+            }
+        }
+    }
+
+    /// Publishes once a period, by a thread of its own, with a look at each block while there are at most 100 000. It
+    /// ends when what is returned is dropped; the allocator may end before.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be made.
+    pub fn publish_every(self: &Arc<Self>, period: Duration) -> std::io::Result<PublishTimer> {
+        let allocator = Arc::downgrade(self);
+        let turn = move |_last| turn(&allocator);
+        let worker = Worker::start("ascend-alloc-publish", period, Arc::default(), turn)?;
+        Ok(PublishTimer { _worker: worker })
+    }
+}
+
+fn turn(allocator: &Weak<DeviceAllocator>) {
+    let Some(allocator) = allocator.upgrade() else { return };
+    for figures in allocator.figures() {
+        figures.publish(&[]);
+        if figures.stats.active.all.current <= MOST_BLOCKS
+            && let Ok(snapshot) = allocator.snapshot(figures.device)
+        {
+            publish_snapshot(&figures, &snapshot);
+        }
+    }
+}
+
+/// Pool, class of stream, state.
+type Group = (u64, &'static str, &'static str);
+
+/// How many blocks of each size.
+type Sizes = BTreeMap<u64, usize>;
+
+fn publish_snapshot(figures: &DeviceFigures, snapshot: &Snapshot) {
+    let mut groups: BTreeMap<Group, Sizes> = BTreeMap::new();
+    for pool in figures.all_pools() {
+        for stream in ["default", "other"] {
+            for state in ["allocated", "waiting", "free"] {
+                // A group that lost its last block is told so.
+                groups.insert((pool.pool, stream, state), Sizes::new());
+            }
+        }
+    }
+    for segment in &snapshot.segments {
+        for block in &segment.blocks {
+            let stream = if block.stream == Stream(0) { "default" } else { "other" };
+            let state = match block.state {
+                BlockState::ActiveAllocated => "allocated",
+                BlockState::ActivePendingFree => "waiting",
+                BlockState::Inactive | BlockState::InTransit => "free",
+            };
+            let sizes = groups.entry((segment.pool, stream, state)).or_default();
+            *sizes.entry(block.size).or_default() += 1;
+        }
+    }
+    let tags: BTreeMap<u64, String> =
+        figures.all_pools().into_iter().map(|pool| (pool.pool, pool.tag)).collect();
+    for ((pool, stream, state), sizes) in groups {
+        let labels = vec![
+            Label::new("device", figures.device.to_string()),
+            Label::new("pool", pool.to_string()),
+            Label::new("tag", tags.get(&pool).cloned().unwrap_or_default()),
+            Label::new("stream", stream),
+            Label::new("state", state),
+        ];
+        let count: usize = sizes.values().sum();
+        let bytes: u64 = sizes.iter().map(|(size, &count)| size * count as u64).sum();
+        gauge!("ascend_alloc_blocks", labels.clone()).set(count as f64);
+        gauge!("ascend_alloc_block_bytes", labels.clone()).set(bytes as f64);
+        let histogram = histogram!("ascend_alloc_block_size_bytes", labels.clone());
+        for (size, count) in sizes {
+            histogram.record_many(size as f64, count);
+        }
     }
 }

@@ -11,13 +11,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::bandwidth::Bandwidth;
 use crate::convert::Convert;
 use crate::doctor::Doctor;
-use crate::figures::{Phase, Plan, measure};
+use crate::figures::{Observer, Phase, Plan, measure, observe};
+use crate::meter::Counting;
 use crate::page::Report;
-use crate::rig::RigOptions;
+use crate::replay::Played;
+use crate::rig::{Rig, RigOptions};
 use crate::snapshot::Snapshot;
 use crate::table;
 use crate::trace::Trace;
 use crate::units::parse_device;
+use crate::watch::prometheus::{self, Metrics};
+use crate::watch::top::Top;
 
 /// A caching allocator for Ascend NPU memory: tried out on a simulated device, and looked after on a real one.
 #[derive(Debug, Parser)]
@@ -34,6 +38,10 @@ enum Action {
     Replay(Replay),
     /// Replays traces and draws what memory did: one page for a browser, or single plots.
     Report(Report),
+    /// Shows the memory of running processes that export their statistics.
+    Top(Top),
+    /// Prints or serves the statistics that processes export, for Prometheus.
+    Metrics(Metrics),
     /// Looks at the runtime library of this machine and says what the allocator will do on it.
     Doctor(Doctor),
     /// Measures copies between host memory and a device: pageable, page-locked, and zero copy.
@@ -88,6 +96,10 @@ struct Replay {
     /// One line of JSON for each trace, sizes in bytes, times in nanoseconds
     #[arg(long)]
     json: bool,
+
+    /// Print the allocator's metrics behind the last event as Prometheus text, and nothing else; for one trace
+    #[arg(long, conflicts_with_all = ["json", "min_memory"])]
+    prometheus: bool,
 }
 
 /// Runs the command of this process.
@@ -96,6 +108,8 @@ pub fn main() -> ExitCode {
     match Cli::parse().action {
         Action::Replay(replay) => replay.run(),
         Action::Report(report) => report.run(),
+        Action::Top(top) => top.run(),
+        Action::Metrics(metrics) => metrics.run(),
         Action::Doctor(doctor) => doctor.run(),
         Action::Bandwidth(bandwidth) => bandwidth.run(),
         Action::Snapshot(snapshot) => snapshot.run(),
@@ -124,6 +138,10 @@ impl Replay {
             verify: self.verify,
             min_memory: self.min_memory,
         };
+        if self.prometheus && self.traces.len() > 1 {
+            return self
+                .refused("--prometheus takes one trace, since the metrics of two would have the same names");
+        }
         let mut status = 0;
         for (index, path) in self.traces.iter().enumerate() {
             let one = match Trace::open(path) {
@@ -156,6 +174,9 @@ impl Replay {
 
     /// Replays one trace and prints what was found; the exit status that follows from it.
     fn one(&self, index: usize, trace: &Trace, plan: &Plan) -> io::Result<u8> {
+        if self.prometheus {
+            return self.publish(trace, plan);
+        }
         let mut bar = Bar::new(trace);
         let measured = measure(trace, plan, &mut |phase, events| bar.show(phase, events));
         bar.clear();
@@ -184,6 +205,45 @@ impl Replay {
             }
         }
         Ok(FOUND)
+    }
+}
+
+/// Publishes behind the last event.
+struct AtEnd {
+    last: usize,
+    text: Result<String, String>,
+}
+
+impl Observer for AtEnd {
+    fn after(&mut self, rig: &Rig<Counting>, played: &Played) {
+        if played.index == self.last {
+            self.text = prometheus::text_of(|| {
+                rig.allocator.publish();
+                rig.allocator.publish_blocks();
+            });
+        }
+    }
+}
+
+impl Replay {
+    /// Replays one trace and prints the metrics that the allocator publishes.
+    fn publish(&self, trace: &Trace, plan: &Plan) -> io::Result<u8> {
+        let mut at_end =
+            AtEnd { last: trace.events.len() - 1, text: Err("the replay ended early".to_owned()) };
+        let report = observe(trace, plan, &mut at_end, &mut |_, _| {});
+        match report.and_then(|report| at_end.text.map(|text| (report, text))) {
+            Ok((report, text)) => {
+                io::stdout().write_all(text.as_bytes())?;
+                for finding in report.findings.iter().take(5) {
+                    eprintln!("{}: {finding}", trace.name);
+                }
+                Ok(if report.findings.is_empty() { 0 } else { FOUND })
+            }
+            Err(reason) => {
+                eprintln!("error: {}: {reason}", trace.name);
+                Ok(REFUSED)
+            }
+        }
     }
 }
 

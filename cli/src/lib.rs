@@ -7,6 +7,7 @@
 //!     ├─► doctor: the runtime library of this machine; replay is on the simulator alone
 //!     ├─► page: replays as one page with plots, the command `report`
 //!     ├─► bandwidth: host memory to the device and back
+//!     ├─► watch: running processes, the commands `top` and `metrics`
 //!     └─► snapshot, convert: snapshots of PyTorch, torch_npu and this allocator; as traces
 //! ```
 
@@ -27,3 +28,4 @@ pub mod timing;
 pub mod trace;
 pub mod units;
 pub mod verify;
+pub mod watch;

@@ -1,0 +1,30 @@
+//! What is published of each device.
+
+use std::sync::OnceLock;
+
+use super::DeviceAllocator;
+use super::device::Device;
+use crate::publish::{DeviceFigures, PoolFigures};
+
+impl DeviceAllocator {
+    /// Of each device that has been used. Its lock is held for the copy only.
+    pub(crate) fn figures(&self) -> Vec<DeviceFigures> {
+        self.devices.iter().filter_map(OnceLock::get).map(Device::figures).collect()
+    }
+}
+
+impl Device {
+    fn figures(&self) -> DeviceFigures {
+        let core = self.core.lock();
+        let (stats, limit) = (self.stats_under(&core), core.limit);
+        let pools = super::pools::all(&core);
+        drop(core);
+        DeviceFigures {
+            device: self.limits.device,
+            total_bytes: self.limits.total,
+            limit_bytes: limit,
+            stats,
+            pools: pools.iter().map(|(serial, pool)| PoolFigures::of(*serial, pool)).collect(),
+        }
+    }
+}
