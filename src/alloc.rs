@@ -7,6 +7,7 @@ mod buffer;
 mod captures;
 mod chores;
 mod device;
+mod events;
 mod figures;
 mod growable;
 mod host;
@@ -38,6 +39,7 @@ use crate::core::snapshot::Snapshot;
 use crate::driver::{DeviceId, Driver, StateChanges, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::AddressMap;
+use crate::history::log::{History, Lists, Noter};
 use crate::hook::EventHook;
 use crate::stats::Stats;
 use crate::sync::Mutex;
@@ -143,6 +145,10 @@ pub struct DeviceAllocator {
     changes: Arc<StateChanges>,
     /// For host memory: the bytes of a page.
     host_page: Option<u64>,
+    /// What happened, as far as anybody wants to know.
+    history: Arc<History>,
+    /// Where is noted what belongs to no shard and no core.
+    marks: Noter,
     /// What is told to the outside in the background.
     tellers: observe::Tellers,
 }
@@ -175,6 +181,7 @@ impl DeviceAllocator {
         config.validate()?;
         let count = driver.device_count()?;
         let changes = Arc::new(StateChanges::default());
+        let history = Arc::new(History::default());
         driver.watch_states(&changes);
         Ok(Self {
             config,
@@ -185,6 +192,8 @@ impl DeviceAllocator {
             imports: Mutex::default(),
             changes,
             host_page: None,
+            marks: Noter::new(&Lists::new(&history, 0, 0), 0),
+            history,
             tellers: observe::Tellers::default(),
         })
     }
@@ -205,7 +214,8 @@ impl DeviceAllocator {
             && align & align.wrapping_sub(1) == 0
             && !state.routes.any()
             && !self.changes.any()
-            && let Some(address) = state.take_resting(&self.map, bytes, stream)
+            && !self.history.is_on()
+            && let Some(address) = state.take_resting::<false>(&self.map, bytes, stream)
         {
             self.watch(state, 3);
             return Ok(DevicePtr(address));
@@ -226,7 +236,8 @@ impl DeviceAllocator {
     pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && state.rest(entry, ptr.0, owner.is_small())
+            && !self.history.is_on()
+            && state.rest::<false>(entry, ptr.0, owner.is_small())
         {
             self.watch(state, 3);
             return Ok(());
@@ -245,6 +256,7 @@ impl DeviceAllocator {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && !self.changes.any()
+            && !self.history.is_on()
             && state.front.record(entry, ptr.0, owner.is_small(), stream)
         {
             self.watch(state, 3);
@@ -403,7 +415,7 @@ impl DeviceAllocator {
         }
         // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
         let hooked = self.hook.is_set();
-        let state = Device::new(id, &self.config, &*self.driver, hooked, self.host_page)?;
+        let state = Device::new(id, &self.config, &*self.driver, hooked, self.host_page, &self.history)?;
         let state = place.get_or_init(|| state);
         if self.hook.is_set() != hooked {
             // The hook was set or removed before it could be told to this device.
@@ -458,6 +470,12 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn allocate_slowly(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
+        let _context = self.capture_context();
+        if self.history.is_on()
+            && let Some(ptr) = self.allocate_noted(device, bytes, align, stream)
+        {
+            return Ok(ptr);
+        }
         let state = self.device(device)?;
         let align = self.alignment(bytes, align)?;
         if bytes == 0 {
@@ -497,7 +515,7 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn record_slowly(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
-        if ptr.is_null() {
+        if ptr.is_null() || (self.history.is_on() && self.record_noted(ptr, stream)) {
             return Ok(());
         }
         let device = self.owner(ptr.0)?;
@@ -509,7 +527,8 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
-        if ptr.is_null() {
+        let _context = self.capture_context();
+        if ptr.is_null() || (self.history.is_on() && self.deallocate_noted(ptr)) {
             return Ok(());
         }
         let freed = self.owner(ptr.0).and_then(|device| self.caller(device).deallocate(ptr.0));

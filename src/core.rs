@@ -48,6 +48,7 @@ pub(crate) mod export;
 pub(crate) mod growing;
 pub(crate) mod heap;
 pub(crate) mod ladder;
+mod noting;
 pub(crate) mod peers;
 pub(crate) mod perform;
 pub(crate) mod place;
@@ -81,6 +82,7 @@ use self::wide::Wide;
 use crate::config::Config;
 use crate::driver::{DeviceId, Event, PageKind, PhysicalHandle, Stream};
 use crate::error::PointerKind;
+use crate::history::log::Noter;
 
 /// The rounding unit of block sizes and the least alignment, bytes.
 pub(crate) const UNIT: u64 = 512;
@@ -223,6 +225,8 @@ pub(crate) struct Core {
     pub(crate) watched: u64,
     /// Whether events are kept for the hook.
     pub(crate) logging: bool,
+    /// Where what happens is noted for the history.
+    pub(crate) noter: Noter,
     /// Events for the hook.
     pub(crate) log: Vec<crate::hook::MemoryEvent>,
     /// How often the device was reset: what was planned before a reset is not committed after it.
@@ -239,7 +243,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// An empty core.
-    pub(crate) fn new(limits: Limits, config: Config, access: bool) -> Self {
+    pub(crate) fn new(limits: Limits, config: Config, access: bool, noter: Noter) -> Self {
         let share_limit = limit_of(config.per_process_memory_fraction, limits.total);
         let (byte_limit, soft) = (config.memory_limit, config.soft_limit);
         let mut core = Self {
@@ -300,6 +304,7 @@ impl Core {
             vacated: Vec::new(),
             watched: 0,
             logging: false,
+            noter,
             log: Vec::new(),
             generation: 0,
             stale: HashSet::new(),

@@ -1,9 +1,13 @@
 //! What happened to memory: events, who caused them, and where they go.
 
 mod context;
+mod control;
 mod event;
+pub(crate) mod log;
 pub(crate) mod paths;
 pub(crate) mod worker;
 
+pub(crate) use context::OfCall;
 pub use context::{Context, ContextId, Frame, context, current_context, intern, set_context, with_context};
+pub use control::{HistoryBatch, HistoryOptions, HistoryStatus};
 pub use event::{Action, Event};

@@ -1,10 +1,11 @@
 //! All memory of an allocator at one moment, with what led to it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use crate::core::snapshot::SegmentSnapshot;
+use crate::core::snapshot::{BlockState, SegmentSnapshot};
 use crate::driver::DeviceId;
-use crate::history::{Context, ContextId, Event};
+use crate::history::{Action, Context, ContextId, Event, context};
 use crate::stats::Stats;
 
 /// What is known of one device at the moment of a snapshot.
@@ -38,6 +39,31 @@ pub struct FullSnapshot {
 }
 
 impl FullSnapshot {
+    /// Finds out who asked for the blocks, as far as the events say, and what all contexts stand for.
+    pub(crate) fn add_contexts(&mut self) {
+        let mut asked = BTreeMap::new();
+        for event in self.devices.iter().flat_map(|state| &state.events) {
+            if event.action == Action::Allocate {
+                asked.insert((event.device, event.address), event.context);
+            }
+            for id in event.context.into_iter().chain(event.tag) {
+                if let Entry::Vacant(place) = self.contexts.entry(id)
+                    && let Some(context) = context(id)
+                {
+                    place.insert(context);
+                }
+            }
+        }
+        for segment in &mut self.segments {
+            let device = segment.device;
+            for block in &mut segment.blocks {
+                if matches!(block.state, BlockState::ActiveAllocated | BlockState::ActivePendingFree) {
+                    block.context = asked.get(&(device, block.address)).copied().flatten();
+                }
+            }
+        }
+    }
+
     /// The frames of a context, the innermost first; none where there is no context.
     #[must_use]
     pub fn frames(&self, context: Option<ContextId>) -> Vec<crate::history::Frame> {

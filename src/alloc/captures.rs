@@ -235,6 +235,7 @@ impl Caller<'_> {
                 self.device.settle_peaks(&mut core);
             }
             core.note(Action::Allocate, saved.address, saved.len, saved.stream);
+            core.keep_block(crate::history::Action::Allocate, id, saved.requested);
             restored.allocated.push(DevicePtr(saved.address));
         }
         self.watch(&mut core, 2);

@@ -11,9 +11,12 @@ use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
 use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Rested};
+use crate::history::log::{History, Noter};
 use crate::hook::HookSlot;
 use crate::stats::{StatArray, Stats};
 use crate::sync::{Condvar, Mutex};
+
+use std::sync::Arc;
 
 use super::BlockInfo;
 use super::routes::Routes;
@@ -62,6 +65,7 @@ impl Device {
         driver: &dyn Driver,
         hooked: bool,
         host_page: Option<u64>,
+        history: &Arc<History>,
     ) -> Result<Self> {
         // Without virtual memory there are no chunks; the granule then has no meaning, and classic
         // segments are used once the driver refuses to reserve.
@@ -97,7 +101,9 @@ impl Device {
             SetAccess::Off => false,
             SetAccess::Auto => driver.owner_access_is_addressable(id),
         };
-        let mut core = Core::new(limits.clone(), config.clone(), access);
+        let lists = Front::lists(history, id);
+        let noter = Noter::new(&lists, lists.of_core());
+        let mut core = Core::new(limits.clone(), config.clone(), access, noter);
         core.logging = hooked;
         core.streams[0].slot = Some(0);
         let most = if config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) {
@@ -107,7 +113,7 @@ impl Device {
         } else {
             MOST_REQUESTED
         };
-        let front = Front::new(front_allowed(config) && !hooked);
+        let front = Front::new(front_allowed(config) && !hooked, &lists);
         Ok(Self {
             sizes: Sizes { pad, most },
             limits,
@@ -119,15 +125,20 @@ impl Device {
         })
     }
 
-    /// A block that rests in the front and fits exactly.
+    /// A block that rests in the front and fits exactly. `LOG`: whether to note that where anybody keeps events.
     #[inline]
-    pub(super) fn take_resting(&self, map: &AddressMap, bytes: u64, stream: Stream) -> Option<u64> {
+    pub(super) fn take_resting<const LOG: bool>(
+        &self,
+        map: &AddressMap,
+        bytes: u64,
+        stream: Stream,
+    ) -> Option<u64> {
         if bytes == 0 || bytes >= self.sizes.most {
             return None;
         }
         // As the core rounds; the two additions cannot overflow below `MOST_REQUESTED`.
         let len = (((bytes + 31) & !31) + self.sizes.pad + (UNIT - 1)) & !(UNIT - 1);
-        self.front.take(map, stream, len, bytes, Class::of(bytes).is_small())
+        self.front.take::<LOG>(map, stream, len, bytes, Class::of(bytes).is_small())
     }
 
     /// A block that rests in the front and fits exactly, although with it a peak may be reached that is dealt with
@@ -160,10 +171,10 @@ impl Device {
         self.front.hold_up(stream, len, Class::of(bytes).is_small())
     }
 
-    /// Lets a freed block rest in the front; false when the core has to take it back.
+    /// Lets a freed block rest in the front; false when the core has to take it back. `LOG` as above.
     #[inline]
-    pub(super) fn rest(&self, entry: &Entry, address: u64, small: bool) -> bool {
-        self.front.put(entry, address, small) == Freed::Done
+    pub(super) fn rest<const LOG: bool>(&self, entry: &Entry, address: u64, small: bool) -> bool {
+        self.front.put::<LOG>(entry, address, small) == Freed::Done
     }
 
     /// The live block that begins at `address`. Under the core's lock.
@@ -297,6 +308,7 @@ impl Device {
         let mut core = self.core.lock();
         let core = &mut *core;
         let id = self.live(core, map, address)?;
+        core.keep_use(id, stream);
         let (place, user) = self.admit(core, stream);
         if core.blocks[id].home == user {
             return Ok(());

@@ -427,6 +427,7 @@ impl Caller<'_> {
             self.device.settle_peaks(&mut core);
         }
         core.note(Action::Allocate, address, request.len, request.handle);
+        core.keep_resized(id, before);
         self.tell(core);
         Ok(())
     }
@@ -442,8 +443,11 @@ impl Caller<'_> {
             core.note(Action::FreeRequested, address + len, old - len, stream);
             if uses == 0 {
                 core.note(Action::FreeCompleted, address + len, old - len, stream);
+            } else {
+                core.keep_cut(address + len, old - len, stream, core.class_of(id));
             }
         }
+        core.keep_resized(id, (old, requested));
         let raised = core.tally.resize(false, (old, len), (requested, bytes));
         // What was cut off and waits is a block of its own: there is one more active block than before.
         if raised || uses > 0 {

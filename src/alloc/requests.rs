@@ -11,6 +11,7 @@ use crate::core::{Core, UNIT};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::front::HoldUp;
+use crate::history;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
 
@@ -69,7 +70,7 @@ impl Caller<'_> {
                 return self.climb(core, request);
             }
             core = self.end_wait(core, hold_up);
-            if let Some(address) = self.device.take_resting(self.map, bytes, stream) {
+            if let Some(address) = self.device.take_resting::<true>(self.map, bytes, stream) {
                 self.tell(core);
                 return Ok(Some(address));
             }
@@ -170,6 +171,7 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         let frees = core.frees;
         core.clock.note(frees, now);
+        core.noter.note_time(now);
         core.tally.count_calls(&calls);
         if core.generation == generation {
             self.commit(&mut core, request, outcome);
@@ -278,6 +280,7 @@ impl Caller<'_> {
         if fits {
             core.blocks[id].requested = bytes;
             let len = core.blocks[id].len;
+            core.keep_resized(id, (old, requested));
             if len > old {
                 core.note(Action::Allocate, address + old, len - old, handle);
             }
@@ -325,8 +328,11 @@ impl Caller<'_> {
             core.note(Action::FreeRequested, address + len, old - len, stream);
             if uses == 0 {
                 core.note(Action::FreeCompleted, address + len, old - len, stream);
+            } else {
+                core.keep_cut(address + len, old - len, stream, class);
             }
         }
+        core.keep_resized(id, (old, requested));
         let len = core.blocks[id].len;
         core.tally.resize(small, (old, len), (requested, bytes));
         if uses > 0 {
@@ -362,6 +368,9 @@ impl Caller<'_> {
             core.tally.oversize_allocations.add(small, 1);
         }
         core.note(Action::Allocate, address, len, stream);
+        if !stale {
+            core.keep_block(history::Action::Allocate, id, requested);
+        }
         self.watch(&mut core, 2);
         if core.logging {
             self.tell(core);
@@ -462,6 +471,8 @@ impl Core {
         if !waits {
             self.note(Action::FreeCompleted, address, len, stream);
         }
+        let kept = if waits { history::Action::FreeRequested } else { history::Action::FreeCompleted };
+        self.keep_block(kept, id, requested);
         self.take_back(id, None);
     }
 

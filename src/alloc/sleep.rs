@@ -19,6 +19,7 @@ use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept};
 use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, Stream};
 use crate::error::{Error, Result};
+use crate::history::Action;
 use crate::stats::DriverCalls;
 
 /// What becomes of the content of live blocks.
@@ -174,6 +175,7 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         match answer {
             Ok(returned_bytes) => {
+                core.keep_pools(Action::Sleep, &pools, returned_bytes);
                 let host_bytes = kept.iter().flatten().map(|kept| kept.bytes).sum();
                 let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
@@ -471,6 +473,9 @@ impl Caller<'_> {
         // A reset ends the sleep; copies that were queued may be known to be over only after another wait.
         if core.generation != generation {
             self.device.limbo.lock().extend(content);
+        }
+        if let Ok(woken) = &answer {
+            core.keep_pools(Action::Wake, &pools, woken.mapped_bytes);
         }
         let mut kept = Vec::new();
         for &pool in &pools {

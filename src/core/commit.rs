@@ -5,6 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
+use super::noting::Stretch;
 use super::plan::{
     Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare, granules_of,
 };
@@ -12,6 +13,7 @@ use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
 use crate::error::Error;
+use crate::history;
 use crate::hook::Action;
 
 /// Lets the address map cover a new segment (base, bytes, class), and says whether it does.
@@ -61,7 +63,7 @@ impl Core {
             }
             Outcome::Waited(stream, event, epoch, result) => match result {
                 Ok(()) => {
-                    self.note(Action::Wait, 0, 0, self.streams[stream as usize].handle);
+                    self.note_wait(self.streams[stream as usize].handle);
                     self.end_epochs(smallvec![(stream, event, epoch)]);
                 }
                 Err(error) => request.failure = Some(error.into()),
@@ -72,7 +74,7 @@ impl Core {
             Outcome::Synchronized(epochs, result) => match result {
                 Ok(()) => {
                     self.tally.sync_all += 1;
-                    self.note(Action::Wait, 0, 0, Stream(0));
+                    self.note_wait(Stream(0));
                     self.end_all(epochs);
                 }
                 Err(error) => {
@@ -99,7 +101,7 @@ impl Core {
         result: Option<Result<(), DriverError>>,
     ) {
         if let Some(Ok(())) = result {
-            self.note(Action::Wait, 0, 0, self.streams[id as usize].handle);
+            self.note_wait(self.streams[id as usize].handle);
             return self.end_all(vec![(id, epoch)]);
         }
         let state = &mut self.streams[id as usize];
@@ -308,6 +310,7 @@ impl Core {
         self.count_reserved(class, bytes as i64);
         self.tally.device_alloc += 1;
         self.note(Action::Map, base, bytes, request.handle);
+        self.keep(history::Action::SegmentAlloc, base, bytes, request.handle, class);
         if bytes >= self.config.max_split_size.unwrap_or(u64::MAX) {
             self.tally.oversize_segments.add(small, 1);
         }
@@ -330,16 +333,25 @@ impl Core {
             self.commit_run(run.block, &gone);
         }
         self.cached.extend(done.spare);
+        let class = self.class_of(remap.target);
+        let mut stretch = Stretch::default();
         // Chunks are taken from the back: the ones that moved come first.
         for (at, &(address, handle)) in done.mapped.iter().enumerate() {
             self.back(remap.target, address, handle, remap.home);
-            let action = if at < moved { Action::Move } else { Action::Map };
+            let (action, kept) = match at < moved {
+                true => (Action::Move, history::Action::ChunkMove),
+                false => (Action::Map, history::Action::SegmentMap),
+            };
             self.note(action, address, granule, request.handle);
+            self.stretch(&mut stretch, (kept, address, granule), request.handle, class);
         }
         for &(address, handle) in &done.wide {
             self.back_wide(remap.target, address, handle, remap.home);
-            self.note(Action::Map, address, self.wide_bytes(1), request.handle);
+            let bytes = self.wide_bytes(1);
+            self.note(Action::Map, address, bytes, request.handle);
+            self.stretch(&mut stretch, (history::Action::SegmentMap, address, bytes), request.handle, class);
         }
+        self.end_stretch(&mut stretch, request.handle, class);
         self.keep_spares(done.stuck);
         self.busy -= 1;
         match done.failure {
@@ -423,6 +435,7 @@ impl Core {
         self.tally.segment.sub(small, 1);
         if segment.class.is_classic() {
             self.note(Action::Unmap, segment.base, segment.len, Stream(0));
+            self.keep(history::Action::SegmentFree, segment.base, segment.len, Stream(0), segment.class);
             match self.is_elsewhere(segment.class) {
                 true => self.elsewhere -= segment.len,
                 false => self.classic -= segment.len,
@@ -447,6 +460,8 @@ impl Core {
         let (addr, end, segment) =
             (self.blocks[block].addr, self.blocks[block].end(), self.blocks[block].segment as usize);
         let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let class = self.segments[segment].class;
+        let mut stretch = Stretch::default();
         let mut gone = 0;
         for address in (addr..end).step_by(granule as usize) {
             if unmapped.contains(&address) {
@@ -454,8 +469,15 @@ impl Core {
                 self.segments[segment].set_chunk(address, shift, None, 0);
                 gone += granule;
                 self.note(Action::Unmap, address, granule, Stream(0));
+                self.stretch(
+                    &mut stretch,
+                    (history::Action::SegmentUnmap, address, granule),
+                    Stream(0),
+                    class,
+                );
             }
         }
+        self.end_stretch(&mut stretch, Stream(0), class);
         self.segments[segment].mapped -= gone;
         self.count_reserved(self.segments[segment].class, -(gone as i64));
         self.busy -= 1;

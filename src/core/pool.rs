@@ -18,6 +18,7 @@ use super::sleep::Sleep;
 use super::tally::Gauge;
 use super::{Core, UNIT};
 use crate::driver::{DeviceId, Stream};
+use crate::history::{ContextId, intern};
 
 /// A pool's place among those of its device; used again once the pool is gone.
 pub(crate) type PoolIndex = u32;
@@ -105,6 +106,8 @@ pub(crate) struct Pool {
     pub(crate) serial: u64,
     /// See [`Rules`].
     pub(crate) rules: Rules,
+    /// The number of its tag in the history.
+    pub(crate) tag: Option<ContextId>,
     /// Holders: its owner until the release, routes, and calls under way. Without any it goes when its last block
     /// does.
     pub(crate) holders: u32,
@@ -130,9 +133,11 @@ pub(crate) struct Pool {
 
 impl Pool {
     fn new(serial: u64, rules: Rules) -> Self {
+        let tag = (!rules.tag.is_empty()).then(|| intern(&rules.tag));
         Self {
             serial,
             rules,
+            tag,
             holders: 1,
             released: false,
             graphs: 0,

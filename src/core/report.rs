@@ -21,6 +21,7 @@ impl Core {
     pub(crate) fn out_of_memory(&mut self, request: &Request) -> Error {
         self.tally.ooms += 1;
         self.note(Action::OutOfMemory, 0, request.requested, request.handle);
+        self.keep_failure(request.requested, request.handle, request.class);
         let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
         let cause = if over && !request.device_full {
             OutOfMemoryCause::Limit

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::Core;
 use super::block::{BlockId, State};
 use super::stream::StreamId;
+use crate::history;
 use crate::hook::Action;
 
 impl Core {
@@ -69,6 +70,9 @@ impl Core {
         self.streams[before as usize].out -= 1;
         let handle = self.streams[before as usize].handle;
         self.note(Action::FreeCompleted, address, len, handle);
+        let class = self.class_of(id);
+        let kept = history::Action::FreeCompleted;
+        self.keep_of(kept, address, (len, requested), handle, class);
         self.stamp(id);
         self.make_free(id);
     }

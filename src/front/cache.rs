@@ -1,9 +1,10 @@
 //! The front cache of one device: its shards, and the streams they know.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 
 use super::counts::{Counts, amounts};
-use super::key::{is_small, key_of};
+use super::key::{is_small, key_of, len_of, place_of};
 use super::map::{AddressMap, Entry, NO_SLOT};
 use super::ring::Ring;
 use super::shard::{RING, Rested, SMALL, Shard};
@@ -11,7 +12,9 @@ use super::streams::Streams;
 use crate::core::snapshot::Resting;
 use crate::core::stream::StreamId;
 use crate::core::tally::{self, Columns, Flow, Split};
-use crate::driver::Stream;
+use crate::driver::{DeviceId, Stream};
+use crate::history::Action;
+use crate::history::log::{History, Lists, Noter, Said};
 use crate::sync::FlagGuard;
 
 /// Shards of a device.
@@ -47,10 +50,11 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    /// An empty front that knows the default stream, as number 0 with epoch 1, in place 0.
-    pub(crate) fn new(enabled: bool) -> Self {
+    /// An empty front that knows the default stream, as number 0 with epoch 1, in place 0. It notes what happens in
+    /// lists that [`lists`](Self::lists) made.
+    pub(crate) fn new(enabled: bool, lists: &Arc<Lists>) -> Self {
         let front = Self {
-            shards: super::map::boxed(|_| Shard::default()),
+            shards: super::map::boxed(|at| Shard::new(Noter::new(lists, at))),
             inhabitants: core::array::from_fn(|_| AtomicU32::new(0)),
             streams: Streams::new(enabled),
             most_waiting: AtomicU64::new(0),
@@ -59,14 +63,20 @@ impl Front {
         front
     }
 
+    /// Lists for a front and its core.
+    pub(crate) fn lists(history: &Arc<History>, device: DeviceId) -> Arc<Lists> {
+        Lists::new(history, device, SHARDS)
+    }
+
     /// Switches the cache. The epochs of all streams must be set anew, and what rests drained, afterwards.
     pub(crate) fn enable(&self, enabled: bool) {
         self.streams.enable(enabled);
     }
 
-    /// The address of a resting block of exactly `len` bytes that `stream` freed.
+    /// The address of a resting block of exactly `len` bytes that `stream` freed. `LOG`: whether to note that, if
+    /// anybody keeps events; a way without it is for calls that know that nobody does.
     #[inline]
-    pub(crate) fn take(
+    pub(crate) fn take<const LOG: bool>(
         &self,
         map: &AddressMap,
         stream: Stream,
@@ -81,7 +91,7 @@ impl Front {
         let Some(at) = shard.find(key, small) else {
             let ring = shard.ring(small)?;
             let lane = ring.lane(key)?;
-            return self.take_waiting(map, shard, (ring, lane), key, len, requested);
+            return self.take_waiting::<LOG>(map, shard, (ring, lane), key, stream, requested);
         };
         let _guard = shard.flag.try_lock()?;
         let at = if shard.slots[at].key.load(Relaxed) == key { at } else { shard.find(key, small)? };
@@ -94,20 +104,24 @@ impl Front {
             note_request(map, address, requested);
         }
         shard.remove(at, map);
+        if LOG {
+            shard.noter.note(Said::of_block(Action::Allocate, address, len, requested, stream));
+        }
         Some(address)
     }
 
     /// The same among the blocks that other streams used, where those have passed.
     #[inline(always)]
-    fn take_waiting(
+    fn take_waiting<const LOG: bool>(
         &self,
         map: &AddressMap,
         shard: &Shard,
         (ring, lane): (&Ring, usize),
         key: u64,
-        len: u64,
+        stream: Stream,
         requested: u64,
     ) -> Option<u64> {
+        let len = len_of(key);
         let _guard = shard.flag.try_lock()?;
         if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams) {
             return None;
@@ -115,8 +129,9 @@ impl Front {
         let slot = ring.first(lane);
         let last = slot.requested.load(Relaxed);
         let counts = shard.counts(is_small(key));
+        let waited = slot.waits();
         let charged =
-            if slot.waits() { counts.resume(len, last, requested) } else { counts.charge(len, requested) };
+            if waited { counts.resume(len, last, requested) } else { counts.charge(len, requested) };
         if !charged {
             return None;
         }
@@ -125,12 +140,18 @@ impl Front {
             note_request(map, address, requested);
         }
         ring.pop(lane, slot);
+        if LOG {
+            if waited {
+                shard.noter.note(Said::of_block(Action::FreeCompleted, address, len, last, stream));
+            }
+            shard.noter.note(Said::of_block(Action::Allocate, address, len, requested, stream));
+        }
         Some(address)
     }
 
-    /// Lets a freed block rest, if there is room for it.
+    /// Lets a freed block rest, if there is room for it. `LOG` as for [`take`](Self::take).
     #[inline]
-    pub(crate) fn put(&self, entry: &Entry, address: u64, small: bool) -> Freed {
+    pub(crate) fn put<const LOG: bool>(&self, entry: &Entry, address: u64, small: bool) -> Freed {
         let head = entry.head();
         let place = head.slot();
         if place == NO_SLOT {
@@ -145,7 +166,7 @@ impl Front {
         let (len, _) = entry.body();
         let key = key_of(len, place, small);
         if entry.uses.is_touched() {
-            return self.put_used(shard, entry, address, key, epoch);
+            return self.put_used::<LOG>(shard, entry, address, key, epoch);
         }
         let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
         shard.set_used();
@@ -161,12 +182,23 @@ impl Front {
             shard.queued.store((at - SMALL) as u32 + 1, Relaxed);
         }
         shard.counts(small).refund(len, head.requested());
+        if LOG {
+            let stream = self.streams.handle(place);
+            shard.noter.note(Said::of_block(Action::FreeCompleted, address, len, head.requested(), stream));
+        }
         Freed::Done
     }
 
     /// The same for a block that was used on other streams. Under the flag.
     #[inline(always)]
-    fn put_used(&self, shard: &Shard, entry: &Entry, address: u64, key: u64, epoch: u32) -> Freed {
+    fn put_used<const LOG: bool>(
+        &self,
+        shard: &Shard,
+        entry: &Entry,
+        address: u64,
+        key: u64,
+        epoch: u32,
+    ) -> Freed {
         let ring = shard.rings[usize::from(is_small(key))].get_or_init(Box::default);
         let mask = entry.uses.mask();
         let Some(uses) = self.streams.uses(mask) else { return Freed::ByCore };
@@ -177,6 +209,10 @@ impl Front {
         shard.set_used();
         entry.uses.clear(mask);
         entry.set_rests_at(RING + at);
+        if LOG {
+            let stream = self.streams.handle(place_of(key));
+            shard.noter.note(Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream));
+        }
         Freed::Done
     }
 
@@ -195,6 +231,19 @@ impl Front {
         let Some(column) = self.streams.column(user) else { return false };
         entry.uses.mark(column);
         true
+    }
+
+    /// Notes that a live block is used on another stream, if anybody keeps such events.
+    pub(crate) fn note_use(&self, entry: &Entry, address: u64, stream: Stream) {
+        let place = entry.head().slot();
+        if place == NO_SLOT {
+            return;
+        }
+        let noter = &self.shard(place).noter;
+        if noter.wants_uses() {
+            let (len, _) = entry.body();
+            noter.note(Said::of_block(Action::StreamUse, address, len, 0, stream));
+        }
     }
 
     /// Whether the block of this entry is in the front. For a block that somebody else may free or ask for

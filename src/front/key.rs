@@ -12,6 +12,12 @@ pub(super) fn len_of(key: u64) -> u64 {
     key >> 14 << 9
 }
 
+/// The place of the stream in a key.
+#[inline]
+pub(super) fn place_of(key: u64) -> u16 {
+    key as u16 & ((1 << 13) - 1)
+}
+
 /// The kind in a key.
 #[inline]
 pub(super) fn is_small(key: u64) -> bool {

@@ -185,7 +185,7 @@ impl Ring {
         lane.tail.load(Relaxed).wrapping_sub(lane.head.load(Relaxed)) >= lane.most.load(Relaxed)
     }
 
-    /// Looks at all blocks (and their lengths), those of each key from the oldest on, and takes those out
+    /// Looks at all blocks (and their keys), those of each key from the oldest on, and takes those out
     /// that `leaves` says are leaving. `moved` is told of those that get another slot.
     pub(super) fn visit(
         &self,
@@ -194,12 +194,12 @@ impl Ring {
     ) {
         for (number, (lane, slots)) in self.lanes.iter().zip(self.slots.chunks(SLOTS)).enumerate() {
             let (head, tail) = (lane.head.load(Relaxed), lane.tail.load(Relaxed));
-            let len = len_of(lane.key.load(Relaxed));
+            let key = lane.key.load(Relaxed);
             let mut to = head;
             let mut from = head;
             while from != tail {
                 let slot = &slots[from as usize % SLOTS];
-                if leaves(slot, len) {
+                if leaves(slot, key) {
                     slot.address.store(0, Relaxed);
                 } else {
                     if from != to {
@@ -238,18 +238,17 @@ impl Ring {
         self.over.store(false, Relaxed);
     }
 
-    /// Notes which blocks are over, if anything new is known since the last time; `over` gets the bytes and
-    /// requested bytes of each.
-    pub(super) fn sweep(&self, streams: &Streams, mut over: impl FnMut(u64, u64)) {
+    /// Notes which blocks are over, if anything new is known since the last time; `over` gets each, with its key.
+    pub(super) fn sweep(&self, streams: &Streams, mut over: impl FnMut(&Waiter, u64)) {
         let now = streams.known();
         if self.swept.load(Relaxed) == now {
             return;
         }
-        let look = |slot: &Waiter, len: u64| {
+        let look = |slot: &Waiter, key: u64| {
             if slot.waits() && slot.uses().into_iter().all(|one| streams.is_over(one)) {
                 slot.uses.iter().for_each(|one| one.store(0, Relaxed));
                 self.over.store(true, Relaxed);
-                over(len, slot.requested.load(Relaxed));
+                over(slot, key);
             }
             false
         };
@@ -263,9 +262,9 @@ impl Ring {
         let positions = self.positions();
         if self.summed.swap(positions, Relaxed) != positions {
             let mut sums = Amounts::default();
-            let add = |slot: &Waiter, len: u64| {
+            let add = |slot: &Waiter, key: u64| {
                 if slot.waits() {
-                    let amounts = [1, len as i64, slot.requested.load(Relaxed) as i64];
+                    let amounts = [1, len_of(key) as i64, slot.requested.load(Relaxed) as i64];
                     sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
                 }
                 false

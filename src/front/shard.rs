@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 use super::counts::{Amounts, Counts};
-use super::key::{hash, len_of};
+use super::key::{hash, len_of, place_of};
 use super::map::{AddressMap, Entry, Head};
 use super::ring::{Ring, Waiter};
 use super::streams::Streams;
@@ -23,6 +23,8 @@ use crate::core::block::BlockId;
 use crate::core::snapshot::Resting;
 use crate::core::stream::StreamId;
 use crate::core::tally::{Columns, Flow, Split};
+use crate::history::Action;
+use crate::history::log::{Noter, Said};
 use crate::sync::Flag;
 
 /// Sets of a shard.
@@ -67,10 +69,13 @@ pub(super) struct Shard {
     pub(super) slots: Box<[Slot; SMALL + QUEUE]>,
     /// Large and small blocks that other streams may still use, made when there are any.
     pub(super) rings: [OnceLock<Box<Ring>>; 2],
+    /// Where what happens here is noted.
+    pub(super) noter: Noter,
 }
 
-impl Default for Shard {
-    fn default() -> Self {
+impl Shard {
+    /// An empty one.
+    pub(super) fn new(noter: Noter) -> Self {
         Self {
             flag: Flag::default(),
             used: AtomicBool::new(false),
@@ -79,6 +84,7 @@ impl Default for Shard {
             counts: Default::default(),
             slots: super::map::boxed(|_| Slot::default()),
             rings: Default::default(),
+            noter,
         }
     }
 }
@@ -244,14 +250,14 @@ impl Shard {
         let Some(ring) = self.ring(small) else { return };
         self.sweep(small, streams);
         ring.set_none_over();
-        let leaves = |slot: &Waiter, len: u64| {
+        let leaves = |slot: &Waiter, key: u64| {
             if !all && slot.waits() {
                 return false;
             }
             let requested = slot.requested.load(Relaxed);
             let mut users = [None; 2];
             if slot.waits() {
-                self.counts(small).hand_over(len, requested);
+                self.counts(small).hand_over(len_of(key), requested);
                 users = slot.uses().map(|one| streams.resolve(one).filter(|_| !streams.is_over(one)));
             }
             if let Some((_, entry)) = map.find(slot.address.load(Relaxed)) {
@@ -273,7 +279,12 @@ impl Shard {
     /// Counts what waits no more as free. Returns what does still wait.
     fn sweep(&self, small: bool, streams: &Streams) -> Amounts {
         let Some(ring) = self.ring(small) else { return Amounts::default() };
-        ring.sweep(streams, |len, requested| self.counts(small).wait_over(len, requested));
+        ring.sweep(streams, |slot, key| {
+            let (address, requested) = (slot.address.load(Relaxed), slot.requested.load(Relaxed));
+            let (len, stream) = (len_of(key), streams.handle(place_of(key)));
+            self.counts(small).wait_over(len, requested);
+            self.noter.note(Said::of_block(Action::FreeCompleted, address, len, requested, stream));
+        });
         ring.waiting()
     }
 
@@ -331,10 +342,10 @@ impl Shard {
             });
         }
         for ring in self.rings.iter().filter_map(OnceLock::get) {
-            let list = |slot: &Waiter, len: u64| {
+            let list = |slot: &Waiter, key: u64| {
                 all.push(Resting {
                     address: slot.address.load(Relaxed),
-                    len,
+                    len: len_of(key),
                     requested: slot.requested.load(Relaxed),
                     waits: slot.waits(),
                 });

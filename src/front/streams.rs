@@ -131,6 +131,12 @@ impl Streams {
         places.into_iter().find(|&at| self.places[at].handle.load(Acquire) == name).map(|at| at as u16)
     }
 
+    /// The stream of a place; the default one where it is gone.
+    pub(super) fn handle(&self, place: u16) -> Stream {
+        let name = self.places.get(place as usize).map_or(0, |place| place.handle.load(Relaxed));
+        Stream(if name >= DISMISSED { 0 } else { name.saturating_sub(1) })
+    }
+
     /// The number the core knows the stream of a place by.
     #[inline]
     pub(super) fn id(&self, place: u16) -> StreamId {

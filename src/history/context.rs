@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::num::NonZeroU32;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use crate::sync::Mutex;
 
@@ -63,11 +64,62 @@ const TOO_MANY: &str = "(too many contexts)";
 /// Bytes of a text that are kept.
 const LONGEST: usize = 1024;
 
+/// Functions of a stack that are kept, from the innermost on.
+const DEEPEST: usize = 64;
+
 /// All contexts of the process. They are never given up, because events may refer to them for ever.
 #[derive(Default)]
 struct Table {
-    numbers: HashMap<String, ContextId>,
-    all: Vec<Context>,
+    texts: HashMap<String, ContextId>,
+    stacks: HashMap<Addresses, ContextId>,
+    all: Vec<Kept>,
+}
+
+/// Where the functions of a stack would go on, the innermost first.
+type Addresses = SmallVec<[usize; DEEPEST]>;
+
+/// A context as it is kept.
+#[derive(Clone)]
+enum Kept {
+    Known(Context),
+    /// A stack of which nobody has asked yet what its functions are called.
+    Raw(Addresses),
+}
+
+impl Table {
+    /// Adds a context, if there is room.
+    fn add(&mut self, kept: Kept) -> Option<ContextId> {
+        if self.all.len() >= MOST {
+            return None;
+        }
+        self.all.push(kept);
+        ContextId::new(self.all.len() as u32)
+    }
+
+    /// The number of the text.
+    fn text(&mut self, text: &str) -> ContextId {
+        if let Some(&id) = self.texts.get(text) {
+            return id;
+        }
+        match self.add(Kept::Known(Context::Text(text.to_owned()))) {
+            Some(id) => {
+                self.texts.insert(text.to_owned(), id);
+                id
+            }
+            None => self.rest(),
+        }
+    }
+
+    /// The number of everything beyond what is kept.
+    fn rest(&mut self) -> ContextId {
+        if let Some(&id) = self.texts.get(TOO_MANY) {
+            return id;
+        }
+        self.all.push(Kept::Known(Context::Text(TOO_MANY.to_owned())));
+        let id = ContextId(NonZeroU32::MIN.saturating_add(self.all.len() as u32 - 1));
+        self.texts.insert(TOO_MANY.to_owned(), id);
+        id
+    }
 }
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
@@ -85,26 +137,85 @@ pub fn intern(text: &str) -> ContextId {
     while !text.is_char_boundary(cut) {
         cut -= 1;
     }
-    let text = &text[..cut];
-    let mut table = TABLE.lock();
-    let table = table.get_or_insert_default();
-    if let Some(&id) = table.numbers.get(text) {
-        return id;
-    }
-    let text = if table.all.len() >= MOST { TOO_MANY } else { text };
-    if let Some(&id) = table.numbers.get(text) {
-        return id;
-    }
-    table.all.push(Context::Text(text.to_owned()));
-    let id = ContextId(NonZeroU32::MIN.saturating_add(table.all.len() as u32 - 1));
-    table.numbers.insert(text.to_owned(), id);
-    id
+    TABLE.lock().get_or_insert_default().text(&text[..cut])
 }
 
-/// What a number stands for.
+/// What a number stands for. For a captured stack the names of its functions are looked up the first time, which can take
+/// long and reads debug information from disk.
 #[must_use]
 pub fn context(id: ContextId) -> Option<Context> {
-    TABLE.lock().as_ref()?.all.get(id.get() as usize - 1).cloned()
+    let at = id.get() as usize - 1;
+    let kept = TABLE.lock().as_ref()?.all.get(at).cloned()?;
+    match kept {
+        Kept::Known(context) => Some(context),
+        Kept::Raw(addresses) => {
+            // Without the lock: it takes long, and nothing depends on who is first.
+            let context = Context::Stack(frames_of(&addresses));
+            if let Some(place) = TABLE.lock().as_mut().and_then(|table| table.all.get_mut(at)) {
+                *place = Kept::Known(context.clone());
+            }
+            Some(context)
+        }
+    }
+}
+
+/// Captures the stack of this thread.
+#[inline(never)]
+pub(super) fn capture() -> ContextId {
+    let mut addresses = Addresses::new();
+    backtrace::trace(|frame| {
+        addresses.push(frame.ip() as usize);
+        addresses.len() < DEEPEST
+    });
+    let mut table = TABLE.lock();
+    let table = table.get_or_insert_default();
+    if let Some(&id) = table.stacks.get(&addresses) {
+        return id;
+    }
+    match table.add(Kept::Raw(addresses.clone())) {
+        Some(id) => {
+            table.stacks.insert(addresses, id);
+            id
+        }
+        None => table.rest(),
+    }
+}
+
+/// What the functions of a stack are called, without those of this library at its inner end.
+fn frames_of(addresses: &Addresses) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for &address in addresses {
+        // An address is where a call returns to, which may be in the next line, or in another function.
+        backtrace::resolve(address.saturating_sub(1) as *mut core::ffi::c_void, |symbol| {
+            let function = symbol.name().map_or_else(|| format!("{address:#x}"), |name| format!("{name:#}"));
+            let file = symbol.filename().map(|path| path.display().to_string()).unwrap_or_default();
+            frames.push(Frame { function, file, line: symbol.lineno().unwrap_or(0) });
+        });
+    }
+    let inner = |frame: &Frame| {
+        let function = frame.function.trim_start_matches('<');
+        function.starts_with("backtrace::") || function.starts_with("ascend_alloc::")
+    };
+    let own = frames.iter().take_while(|frame| inner(frame)).count();
+    frames.drain(..own);
+    frames
+}
+
+/// The context of a call, until it is over.
+pub(crate) struct OfCall(Option<ContextId>);
+
+impl OfCall {
+    /// Captures the stack, unless the thread has said who causes what it does.
+    pub(crate) fn captured() -> Option<Self> {
+        let before = CURRENT.get();
+        before.is_none().then(|| Self(set_context(Some(capture()))))
+    }
+}
+
+impl Drop for OfCall {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
 }
 
 /// Says who causes what this thread does from now on, in the histories of all allocators; returns who was named before.
@@ -155,6 +266,21 @@ mod tests {
         let Some(Context::Text(kept)) = context(intern(&format!("x{long}"))) else { panic!("no text") };
         assert_eq!((kept.len(), kept.starts_with("xä")), (LONGEST - 1, true));
         assert_eq!(context(ContextId::new(u32::MAX).expect("not zero")), None);
+    }
+
+    #[test]
+    fn a_stack_has_one_number_and_no_function_of_this_library_at_its_inner_end() {
+        #[inline(never)]
+        fn somebody_who_allocates() -> ContextId {
+            core::hint::black_box(capture())
+        }
+        let ids: Vec<ContextId> = (0..3).map(|_| somebody_who_allocates()).collect();
+        assert!(ids.iter().all(|id| *id == ids[0]));
+        let Some(known @ Context::Stack(_)) = context(ids[0]) else { panic!("no stack") };
+        assert_eq!(context(ids[0]), Some(known.clone()), "the same when asked again");
+        let frames = known.frames();
+        assert!(!frames.is_empty() && frames.len() <= 2 * DEEPEST);
+        assert!(!frames[0].function.contains("context::capture"), "{frames:?}");
     }
 
     #[test]

@@ -9,6 +9,13 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
+    /// Somebody wants a turn before the period is over.
+    nudged: bool,
+    /// Turns begun, and turns over.
+    begun: u64,
+    done: u64,
+    /// The thread is gone.
+    ended: bool,
 }
 
 /// How others reach the thread.
@@ -16,6 +23,32 @@ struct State {
 pub(crate) struct Signal {
     state: Mutex<State>,
     changed: Condvar,
+}
+
+impl Signal {
+    /// Lets the thread have a turn soon. Cheap while it has been told already.
+    pub(crate) fn nudge(&self) {
+        let mut state = self.state.lock();
+        if !core::mem::replace(&mut state.nudged, true) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Lets the thread have a turn that begins after this call, and waits for its end, but no longer than `patience`.
+    /// Whether it came to an end.
+    pub(crate) fn flush(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        let wanted = state.begun + 1;
+        state.nudged = true;
+        self.changed.notify_all();
+        while state.done < wanted && !state.ended {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 /// See the module's documentation. Dropping it lets the thread have a last turn and waits for its end.
@@ -40,6 +73,10 @@ impl Worker {
             loop {
                 let last = wait(&shared, period);
                 turn(last);
+                let mut state = shared.state.lock();
+                state.done = state.begun;
+                state.ended = last;
+                shared.changed.notify_all();
                 if last {
                     return;
                 }
@@ -47,17 +84,24 @@ impl Worker {
         })?;
         Ok(Self { signal, thread: Some(thread), process: std::process::id() })
     }
+
+    /// Lets the thread have a turn and waits for its end; see [`Signal::flush`]. True in a child of a fork.
+    pub(crate) fn flush(&self, patience: Duration) -> bool {
+        self.process != std::process::id() || self.signal.flush(patience)
+    }
 }
 
 /// Waits for the next turn; whether it is the last.
 fn wait(signal: &Signal, period: Duration) -> bool {
     let deadline = Instant::now() + period;
     let mut state = signal.state.lock();
-    while !state.stop {
+    while !state.stop && !state.nudged {
         if signal.changed.wait_until(&mut state, deadline).timed_out() {
             break;
         }
     }
+    state.nudged = false;
+    state.begun += 1;
     state.stop
 }
 
@@ -80,14 +124,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_a_last_turn() {
+    fn a_flush_sees_a_whole_turn_and_the_end_one_more() {
         let turns = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&turns);
         let hour = Duration::from_secs(3600);
         let worker =
             Worker::start("worker-test", hour, Arc::default(), move |last| seen.lock().push(last)).unwrap();
-        assert!(turns.lock().is_empty());
+        assert!(worker.flush(hour));
+        assert_eq!(*turns.lock(), [false]);
         drop(worker);
-        assert_eq!(*turns.lock(), [true]);
+        assert_eq!(*turns.lock(), [false, true]);
     }
 }
