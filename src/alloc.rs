@@ -13,6 +13,7 @@ mod growable;
 mod host;
 mod limits;
 mod observe;
+mod oom_report;
 mod peers;
 mod pools;
 mod pressure;
@@ -464,7 +465,13 @@ impl DeviceAllocator {
     }
 
     fn caller<'a>(&'a self, device: &'a Device) -> device::Caller<'a> {
-        device::Caller { driver: &*self.driver, map: &self.map, hook: &self.hook, device }
+        device::Caller {
+            driver: &*self.driver,
+            map: &self.map,
+            hook: &self.hook,
+            oom: self.tellers.oom.as_ref(),
+            device,
+        }
     }
 
     #[cold]
@@ -547,6 +554,7 @@ impl DeviceAllocator {
         for state in self.devices.iter().filter_map(OnceLock::get) {
             state.shut_down(&self.caller(state));
         }
+        self.flush_files();
     }
 }
 

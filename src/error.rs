@@ -48,6 +48,13 @@ pub enum Error {
     Driver(DriverError),
     /// A configuration text or value was refused.
     Config(crate::config::ConfigError),
+    /// A file that the program named cannot be had.
+    File {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
     /// The call is not allowed in the present state (for instance after shutdown).
     State {
         /// What was attempted.
@@ -90,6 +97,7 @@ impl fmt::Display for Error {
             Self::Pointer { address, kind } => write!(f, "pointer {address:#x} {kind}"),
             Self::Driver(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
+            Self::File { path, reason } => write!(f, "file {path}: {reason}"),
             Self::State { operation, reason } => write!(f, "{operation}: {reason}"),
         }
     }

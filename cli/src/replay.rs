@@ -156,8 +156,14 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
                 }
                 Event::Free { block } => self.free(block).map_err(at)?,
                 Event::Record { block, stream } => self.record(block, stream).map_err(at)?,
-                Event::Synchronize { stream } => self.rig.wait(self.rig.stream(stream)).map_err(at)?,
-                Event::Marker { label } => watcher.marker(label, outcome.peak_live),
+                Event::Synchronize { stream } => {
+                    self.rig.wait(self.rig.stream(stream)).map_err(at)?;
+                    self.rig.allocator.note_host_wait(DEVICE, self.rig.stream(stream));
+                }
+                Event::Marker { label } => {
+                    self.rig.allocator.mark(&self.trace.labels[label as usize]);
+                    watcher.marker(label, outcome.peak_live);
+                }
             }
             self.rig.tick();
             let address = match *event {

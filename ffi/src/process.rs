@@ -218,6 +218,7 @@ impl From<Error> for Failure {
             Error::OutOfMemory(_) => AscendAllocStatus::OutOfMemory,
             Error::Driver(_) => AscendAllocStatus::Driver,
             Error::Config(_) => AscendAllocStatus::Config,
+            Error::File { .. } => AscendAllocStatus::Argument,
             Error::State { .. } => AscendAllocStatus::State,
             _ => AscendAllocStatus::Argument,
         };

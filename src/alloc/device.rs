@@ -19,6 +19,7 @@ use crate::sync::{Condvar, Mutex};
 use std::sync::Arc;
 
 use super::BlockInfo;
+use super::oom_report::OomReports;
 use super::routes::Routes;
 
 /// One device of an allocator.
@@ -54,6 +55,8 @@ pub(super) struct Caller<'a> {
     pub(super) driver: &'a dyn Driver,
     pub(super) map: &'a AddressMap,
     pub(super) hook: &'a HookSlot,
+    /// Reports about requests that fail, where they are wanted.
+    pub(super) oom: Option<&'a OomReports>,
     pub(super) device: &'a Device,
 }
 

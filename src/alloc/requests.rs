@@ -430,7 +430,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Adds to an out-of-memory error what only the driver and the front know.
+    /// Adds to an out-of-memory error what only the driver and the front know, and has it reported where that is
+    /// wanted. No lock is held.
     pub(super) fn complete(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             let stats = self.device.stats();
@@ -441,6 +442,9 @@ impl Caller<'_> {
             report.cached_handles = stats.cached_handles;
             let info = self.driver.memory_info(self.device.limits.device);
             report.add_device(info.ok(), report.reserved + report.cached_handles);
+            if let Some(reports) = self.oom {
+                reports.report(report);
+            }
         }
         error
     }

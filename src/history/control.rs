@@ -146,7 +146,7 @@ impl History {
 
     /// Keeps the newest events for a reader, who is told when many have come. Returns its number and that of the last event
     /// before.
-    pub(super) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, u64) {
+    pub(crate) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, u64) {
         let mut control = self.control.lock();
         control.next += 1;
         let id = control.next;

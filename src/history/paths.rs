@@ -41,10 +41,15 @@ impl Drop for OwnPath {
 
 /// The path with a number before the first dot of its name.
 pub(crate) fn numbered(path: &Path, number: u32) -> PathBuf {
+    named(path, &number.to_string())
+}
+
+/// The path with a word before the first dot of its name.
+pub(crate) fn named(path: &Path, word: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // A name that begins with a dot has its ending behind another one.
     let dot = name.char_indices().skip(1).find(|&(_, letter)| letter == '.').map_or(name.len(), |(at, _)| at);
-    path.with_file_name(format!("{}.{number}{}", &name[..dot], &name[dot..]))
+    path.with_file_name(format!("{}.{word}{}", &name[..dot], &name[dot..]))
 }
 
 /// The path with something behind its name.
