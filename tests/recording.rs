@@ -214,7 +214,8 @@ fn files_take_turns_and_the_oldest_go() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     // By number; the one without is the last.
-    let number = |name: &String| name.split('.').nth(1).and_then(|part| part.parse().ok()).unwrap_or(u32::MAX);
+    let number =
+        |name: &String| name.split('.').nth(1).and_then(|part| part.parse().ok()).unwrap_or(u32::MAX);
     names.sort_by_key(number);
     assert_eq!(names.len(), 3, "{names:?}");
     let mut all = Vec::new();

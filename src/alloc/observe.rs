@@ -1,7 +1,7 @@
 //! What an allocator tells of itself: snapshots, its history, and what goes to the outside in the background.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use super::device::Device;
 use super::oom_report::OomReports;
@@ -53,8 +53,11 @@ impl core::fmt::Debug for Sources {
 impl Sources {
     /// All memory of all devices that have been used, without events.
     pub(super) fn snapshot(&self) -> FullSnapshot {
-        let mut full =
-            FullSnapshot { settings: self.settings.clone(), time: self.driver.now(), ..FullSnapshot::default() };
+        let mut full = FullSnapshot {
+            settings: self.settings.clone(),
+            time: self.driver.now(),
+            ..FullSnapshot::default()
+        };
         for (device, state) in self.devices.iter().enumerate() {
             let Some(state) = state.get() else { continue };
             let (memory, statistics) = state.snapshot_with_stats();
@@ -81,7 +84,12 @@ impl DeviceAllocator {
             devices: Arc::clone(&self.devices),
             driver: Arc::clone(&self.driver),
             history: Arc::clone(&self.history),
-            settings: self.config.effective().into_iter().map(|(key, value, _)| (key.to_owned(), value)).collect(),
+            settings: self
+                .config
+                .effective()
+                .into_iter()
+                .map(|(key, value, _)| (key.to_owned(), value))
+                .collect(),
         }
     }
 

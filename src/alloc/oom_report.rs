@@ -150,8 +150,12 @@ fn sum_up(snapshot: &mut FullSnapshot) -> u64 {
 /// The blocks of a segment as three at most, which tile it.
 fn summed(segment: &SegmentSnapshot) -> Vec<BlockSnapshot> {
     let mut blocks: Vec<BlockSnapshot> = Vec::new();
-    let states =
-        [BlockState::ActiveAllocated, BlockState::ActivePendingFree, BlockState::InTransit, BlockState::Inactive];
+    let states = [
+        BlockState::ActiveAllocated,
+        BlockState::ActivePendingFree,
+        BlockState::InTransit,
+        BlockState::Inactive,
+    ];
     let mut address = segment.address;
     for state in states {
         let of_state = segment.blocks.iter().filter(|block| block.state == state);

@@ -83,7 +83,7 @@ type Addresses = SmallVec<[usize; DEEPEST]>;
 enum Kept {
     Known(Context),
     /// A stack of which nobody has asked yet what its functions are called.
-    Raw(Addresses),
+    Raw(Box<[usize]>),
 }
 
 impl Table {
@@ -172,7 +172,7 @@ pub(super) fn capture() -> ContextId {
     if let Some(&id) = table.stacks.get(&addresses) {
         return id;
     }
-    match table.add(Kept::Raw(addresses.clone())) {
+    match table.add(Kept::Raw(addresses.as_slice().into())) {
         Some(id) => {
             table.stacks.insert(addresses, id);
             id
@@ -182,7 +182,7 @@ pub(super) fn capture() -> ContextId {
 }
 
 /// What the functions of a stack are called, without those of this library at its inner end.
-fn frames_of(addresses: &Addresses) -> Vec<Frame> {
+fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
     for &address in addresses {
         // An address is where a call returns to, which may be in the next line, or in another function.
