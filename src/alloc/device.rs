@@ -160,7 +160,7 @@ impl Device {
         // From here on nothing is handed out by the front but this block.
         self.front.gather();
         let granted = self.front.grant(stream, len, bytes, small);
-        let taken = if granted { self.take_resting(map, bytes, stream) } else { None };
+        let taken = if granted { self.take_resting::<true>(map, bytes, stream) } else { None };
         self.settle_peaks(core);
         taken
     }
