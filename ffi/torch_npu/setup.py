@@ -29,6 +29,8 @@ FEATURES = {
     **{
         name: f" {name}("
         for name in (
+            "getMemoryFraction",
+            "hasCapturesUnderway",
             "getPoolUseCount",
             "setUseOnOOM",
             "setNoSplit",
@@ -114,4 +116,5 @@ library()
 (PACKAGE / "_built.py").write_text(
     f'"""Written by setup.py: what the extension was built against."""\n\nTORCH = "{version_of("torch")}"\nTORCH_NPU = "{version_of("torch_npu")}"\n'
 )
-setup(ext_modules=[extension()])
+# What an earlier build left here may have been against other headers.
+setup(ext_modules=[extension()], options={"build_ext": {"force": True}})

@@ -10,7 +10,7 @@ makes one library for each name that is missing:
                                     libcudart.so.12      --needs-->
                                       the symbols wanted with a version of its own
 
-Calls of the runtime (`RUNTIME`) are never made up: one that a library is linked against and the simulator
+Calls of the runtime (`RUNTIME`) are never made up, but for those that load operators' code: one that a library is linked against and the simulator
 lacks is an error, and those that are only looked up are listed.
 
 `libinterop_noop.so` also has the functions that a framework looks up at run time (`Plan.lookups`) and
@@ -27,8 +27,8 @@ import elf
 
 NOOP = "libinterop_noop.so"
 
-#: What the simulator has to answer.
-RUNTIME = r"aclrt[A-Z]\w*|aclmdlRI[A-Z]\w*|acl(?:Init|Finalize|GetRecentErrMsg)"
+#: What the simulator has to answer: all but the calls that load operators' code, which does nothing here.
+RUNTIME = r"aclrt(?!Binary|GetFunction)[A-Z]\w*|aclmdlRI[A-Z]\w*|acl(?:Init|Finalize|GetRecentErrMsg)"
 
 _HEAD = """\
 /* Generated from the symbol tables of wheels: functions that count their calls and do nothing else. */

@@ -45,6 +45,14 @@ class Framework:
     #: A Python package of ours that is built against its wheels and installed in `package/`.
     package: Path | None = None
 
+    def requirements(self, release: str | None) -> Path:
+        """The list of wheels, of another release than the usual one where one is named."""
+        return self.folder / (f"requirements-{release}.txt" if release else "requirements.txt")
+
+    def releases(self) -> list[str]:
+        """The other releases that there are lists for."""
+        return sorted(path.stem.removeprefix("requirements-") for path in self.folder.glob("requirements-*.txt"))
+
 
 @dataclass
 class Environment:
@@ -84,18 +92,21 @@ class Environment:
         }
 
 
-def prepare(framework: Framework, fresh: bool = False, surface: str | None = None) -> Environment:
+def prepare(
+    framework: Framework, fresh: bool = False, surface: str | None = None, release: str | None = None
+) -> Environment:
     """Makes the environment of a framework, or brings it up to date.
 
-    `fresh` throws an old one away; `surface` is the CANN version whose symbols the simulator has.
+    `fresh` throws an old one away; `surface` is the CANN version whose symbols the simulator has; `release` is
+    another release of the framework than the usual one.
     """
     parent = Path(os.environ.get(ENVIRONMENTS) or REPOSITORY / "interop" / ".env").resolve()
-    folder = parent / framework.name
+    folder = parent / (f"{framework.name}-{release}" if release else framework.name)
     if fresh and folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say(f"environment {folder}")
-    _install(framework, folder)
+    _install(framework, framework.requirements(release), folder)
     python = folder / "venv" / "bin" / "python"
     packages, *interpreter = _ask(python)
     environment = Environment(framework, folder, Path(packages))
@@ -110,8 +121,7 @@ def say(text: str) -> None:
     print(f"interop: {text}", flush=True)
 
 
-def _install(framework: Framework, folder: Path) -> None:
-    requirements = framework.folder / "requirements.txt"
+def _install(framework: Framework, requirements: Path, folder: Path) -> None:
     interpreter = _interpreter(framework)
     state = hashlib.sha256(f"{interpreter} {requirements.read_text()}".encode()).hexdigest()
     stamp = folder / "installed"

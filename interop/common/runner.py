@@ -30,6 +30,8 @@ class Run:
     limit: int = 600
     #: Whether objects of the device that are left when the process ends are a failure.
     leaves_nothing: bool = False
+    #: Runs whose results this one reads: they are made before it whenever it is.
+    after: tuple[str, ...] = ()
 
 
 def main(framework: Framework, runs: list[Run]) -> None:
@@ -38,6 +40,7 @@ def main(framework: Framework, runs: list[Run]) -> None:
     parser.add_argument("--fresh", action="store_true", help="throw the environment away and make it anew")
     parser.add_argument("--setup-only", action="store_true", help="make the environment and stop")
     parser.add_argument("--surface", metavar="VERSION", help="only the symbols of this CANN version, such as 8.5")
+    parser.add_argument("--release", choices=framework.releases(), help="another release of the framework")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and stop")
     parser.add_argument("only", nargs="*", metavar="RUN", help="run these, not all")
     options = parser.parse_args()
@@ -48,11 +51,12 @@ def main(framework: Framework, runs: list[Run]) -> None:
         print("\n".join(run.name for run in runs))
         return
     start = time.monotonic()
-    environment = prepare(framework, options.fresh, options.surface)
+    environment = prepare(framework, options.fresh, options.surface, options.release)
     say(f"ready after {time.monotonic() - start:.0f} s")
     if options.setup_only:
         return
-    chosen = [run for run in runs if not options.only or run.name in options.only]
+    wanted = set(options.only) | {name for run in runs if run.name in options.only for name in run.after}
+    chosen = [run for run in runs if not wanted or run.name in wanted]
     results = [result for run in chosen for result in execute(environment, run)]
     failed = sum(not passed for passed in results)
     if len(chosen) < len(runs):

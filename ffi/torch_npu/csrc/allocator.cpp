@@ -154,6 +154,8 @@ void *Allocator::get(size_t size, size_t alignment, int device, aclrtStream stre
 void Allocator::refuse(size_t size, int device) const {
   const int status = ascend_alloc_last_status();
   const std::string text = last_error();
+  // The words that torch_npu has for what no device can have.
+  TORCH_CHECK_WITH(OutOfMemoryError, size < size_t{1} << 60, "NPU out of memory. Tried to allocate more than 1EB memory. ", text);
   TORCH_CHECK(status == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY, "ascend_alloc: ", size, " bytes on device ", device,
               " were refused: ", text);
   std::vector<base::OutOfMemoryObserver> observers;
@@ -270,11 +272,13 @@ void Allocator::init(int device_count) {
 
 bool Allocator::initialized() { return device_count_ > 0; }
 
+#ifdef AA_HAS_getMemoryFraction
 double Allocator::getMemoryFraction(int device) {
   std::lock_guard<std::mutex> lock(settings_mutex_);
   TORCH_CHECK(device >= 0 && static_cast<size_t>(device) < fractions_.size(), "ascend_alloc: no device ", device);
   return fractions_[device];
 }
+#endif
 
 void Allocator::setMemoryFraction(double fraction, int device) {
   must(ascend_alloc_set_memory_fraction(fraction, device), "the memory fraction");

@@ -49,7 +49,9 @@ class Allocator final : public base::NPUAllocator {
   std::string name() override;
   void init(int device_count) override;
   bool initialized() override;
+#ifdef AA_HAS_getMemoryFraction
   double getMemoryFraction(int device) override;
+#endif
   void setMemoryFraction(double fraction, int device) override;
   void emptyCacheImpl(bool check_error, bool free_physical) override;
   void emptyCache(bool check_error) override;
@@ -83,7 +85,9 @@ class Allocator final : public base::NPUAllocator {
   void beginAllocateToPool(c10::DeviceIndex device, PoolName pool, std::function<bool(aclrtStream)> filter) override;
   void endAllocateToPool(c10::DeviceIndex device, PoolName pool) override;
   void releasePool(c10::DeviceIndex device, PoolName pool) override;
+#ifdef AA_HAS_hasCapturesUnderway
   bool hasCapturesUnderway(c10::DeviceIndex device) override;
+#endif
   bool checkPoolLiveAllocations(c10::DeviceIndex device, PoolName pool,
                                 const std::unordered_set<void *> &expected) override;
   std::shared_ptr<base::AllocatorState> getCheckpointState(c10::DeviceIndex device, PoolName pool) override;

@@ -52,7 +52,9 @@ void Allocator::endAllocateToPool(c10::DeviceIndex device, PoolName pool) { pool
 
 void Allocator::releasePool(c10::DeviceIndex device, PoolName pool) { pools_.release(device, pool); }
 
+#ifdef AA_HAS_hasCapturesUnderway
 bool Allocator::hasCapturesUnderway(c10::DeviceIndex device) { return pools_.capturing(device); }
+#endif
 
 bool Allocator::checkPoolLiveAllocations(c10::DeviceIndex device, PoolName pool,
                                          const std::unordered_set<void *> &expected) {

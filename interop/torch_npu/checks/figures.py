@@ -1,0 +1,363 @@
+"""What statistics, snapshots, histories, limits and pools say, of torch_npu's own allocator or ours
+(INTEROP_ALLOCATOR=ours): what torch_npu's own tests of them look at, as far as no operator is needed.
+"""
+
+import gc
+import os
+import pickle
+import random
+import threading
+from collections import Counter
+
+import torch
+import torch_npu
+from checking import check, main, no_findings
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+OURS = os.environ.get("INTEROP_ALLOCATOR") == "ours"
+if OURS:
+    import ascend_alloc_torch
+
+    ascend_alloc_torch.install()
+EXPANDABLE = OURS or "expandable_segments:True" in os.environ.get("PYTORCH_NPU_ALLOC_CONF", "")
+npu = torch.npu
+
+
+def block(size: int, device: int = 0) -> torch.Tensor:
+    """A tensor of so many bytes."""
+    return torch.empty(size, dtype=torch.uint8, device=f"npu:{device}")
+
+
+def emptied() -> None:
+    """Nothing is held any more."""
+    gc.collect()
+    npu.synchronize()
+    npu.empty_cache()
+
+
+def agree() -> None:
+    """Statistics say what a snapshot shows, by pool and device."""
+    shown: dict[int, Counter] = {device: Counter() for device in range(npu.device_count())}
+    for segment in npu.memory_snapshot():
+        sums = shown[segment["device"]]
+        blocks = segment["blocks"]
+        assert sum(part["size"] for part in blocks) == segment["total_size"], segment
+        live = [part["size"] for part in blocks if part["state"] == "active_allocated"]
+        active = [part["size"] for part in blocks if part["state"].startswith("active")]
+        assert (sum(live), sum(active)) == (segment["allocated_size"], segment["active_size"]), segment
+        for pool in ("all", f"{segment['segment_type']}_pool"):
+            sums[f"allocated_bytes.{pool}.current"] += sum(live)
+            sums[f"active_bytes.{pool}.current"] += sum(active)
+            sums[f"reserved_bytes.{pool}.current"] += segment["total_size"]
+            sums[f"allocation.{pool}.current"] += len(live)
+            # Of segments that grow a snapshot shows what is mapped, and their free parts are no splits.
+            if not EXPANDABLE:
+                sums[f"segment.{pool}.current"] += 1
+                idle = [part["size"] for part in blocks if part["state"] == "inactive"] if len(blocks) > 1 else []
+                sums[f"inactive_split.{pool}.current"] += len(idle)
+                sums[f"inactive_split_bytes.{pool}.current"] += sum(idle)
+            sums[f"active.{pool}.current"] += len(active)
+    for device, sums in shown.items():
+        stats = npu.memory_stats(device)
+        wrong = {name: (value, stats[name]) for name, value in sums.items() if stats[name] != value}
+        assert not wrong, f"device {device}, snapshot and statistics: {wrong}"
+
+
+@check("figures follow the blocks of two devices")
+def follow() -> str:
+    emptied()
+    random.seed(4)
+    kept: list[tuple[int, int, torch.Tensor]] = []
+    expected, counts, steps = Counter(), Counter(), 300
+    for step in range(steps):
+        device = random.randrange(2)
+        before, peak = npu.memory_allocated(device), npu.max_memory_allocated(device)
+        other = npu.memory_allocated(1 - device)
+        if kept and random.random() < 0.45:
+            of, size, dropped = kept.pop(random.randrange(len(kept)))
+            before = npu.memory_allocated(of)
+            del dropped
+            assert npu.memory_allocated(of) < before
+            expected[of] -= size
+            counts[of] -= 1
+        else:
+            size = random.choice([random.randrange(1, 64 * KIB), random.randrange(MIB, 12 * MIB)])
+            kept.append((device, size, block(size, device)))
+            assert npu.memory_allocated(device) >= before + size
+            assert npu.memory_allocated(1 - device) == other, "the other device's figure changed"
+            assert npu.max_memory_allocated(device) == max(peak, npu.memory_allocated(device))
+            expected[device] += size
+            counts[device] += 1
+        for each in range(2):
+            stats = npu.memory_stats(each) if counts[each] or step > 20 else {}
+            assert stats.get("allocation.all.current", 0) == counts[each]
+            assert stats.get("requested_bytes.all.current", 0) >= expected[each]
+            assert npu.memory_allocated(each) <= npu.memory_reserved(each) <= npu.max_memory_reserved(each)
+        if step % 7 == 0:
+            agree()
+        if step % 50 == 25:
+            reserved, most = npu.memory_reserved(device), npu.max_memory_reserved(device)
+            emptied()
+            assert npu.memory_reserved(device) <= reserved and npu.max_memory_reserved(device) == most
+            npu.reset_peak_memory_stats(device)
+            assert npu.max_memory_allocated(device) == npu.memory_allocated(device)
+            assert npu.max_memory_reserved(device) == npu.memory_reserved(device)
+    kept.clear()
+    emptied()
+    agree()
+    assert [npu.memory_allocated(device) for device in range(2)] == [0, 0]
+    return f"{steps} allocations and frees, statistics as the snapshot shows them after every seventh"
+
+
+@check("sums, resets and the summary")
+def sums() -> str:
+    emptied()
+    npu.reset_accumulated_memory_stats()
+    npu.reset_peak_memory_stats()
+    kept = [block(3 * MIB) for _ in range(4)]
+    del kept[1:]
+    stats = npu.memory_stats()
+    assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (4, 3)
+    assert stats["allocated_bytes.all.allocated"] - stats["allocated_bytes.all.freed"] == npu.memory_allocated()
+    assert stats["allocation.all.peak"] == 4
+    nested = npu.memory_stats_as_nested_dict()
+    assert nested["allocation"]["all"]["current"] == 1 and nested["num_ooms"] == stats["num_ooms"]
+    npu.reset_accumulated_memory_stats()
+    assert npu.memory_stats()["allocation.all.allocated"] == 0
+    text = npu.memory_summary()
+    head = [line for line in text.splitlines() if "NPU OOMs" in line]
+    assert len(head) == 1 and f"OOMs: {stats['num_ooms']}" in head[0], head
+    assert "Active memory" in text and "Active memory" in npu.memory_summary(abbreviated=True)
+    del kept
+    emptied()
+    assert npu.memory_stats()["allocation.all.current"] == 0
+    return f"4 blocks, 3 frees, two resets, summary of {len(text.splitlines())} lines"
+
+
+@check("raw allocations")
+def raw() -> str:
+    emptied()
+    before = npu.memory_allocated()
+    place = npu.caching_allocator_alloc(5 * MIB + 1)
+    assert place != 0 and npu.memory_allocated() >= before + 5 * MIB + 1
+    side = npu.Stream()
+    other = npu.caching_allocator_alloc(MIB, stream=side)
+    npu.caching_allocator_delete(other)
+    npu.caching_allocator_delete(place)
+    assert npu.memory_allocated() == before
+    nothing = block(0)
+    assert nothing.data_ptr() == 0 and npu.memory_allocated() == before
+    return "5 MiB on the current stream, 1 MiB on another, and nothing at all"
+
+
+@check("too much")
+def too_much() -> str:
+    emptied()
+    kept, refused = block(MIB), []
+    ooms = npu.memory_stats()["num_ooms"]
+    for size, words in ((1 << 62, "more than 1EB"), (3 * GIB, "out of memory")):
+        try:
+            block(size)
+        except RuntimeError as error:
+            refused.append(type(error).__name__)
+            assert words in str(error), f"{size} bytes: {error}"
+    assert refused == ["OutOfMemoryError"] * 2, refused
+    assert npu.memory_stats()["num_ooms"] == ooms + 1
+    host = torch.arange(MIB, dtype=torch.uint8)
+    kept.copy_(host)
+    assert torch.equal(kept.cpu(), host)
+    return f"2^62 bytes and 3 GiB of 2 GiB refused as {refused}, copies work as before"
+
+
+@check("a share of the device")
+def share() -> str:
+    emptied()
+    for wrong, kind in ((1, TypeError), (-0.1, ValueError), (2.0, ValueError)):
+        try:
+            npu.set_per_process_memory_fraction(wrong)
+        except kind as error:
+            assert "fraction" in str(error), error
+        else:
+            raise AssertionError(f"a fraction of {wrong} was not refused")
+    total = npu.get_device_properties(0).total_memory
+    npu.set_per_process_memory_fraction(0.5, 0)
+    half = block(int(total * 0.49))
+    del half
+    npu.empty_cache()
+    try:
+        block(int(total * 0.501))
+    except torch.OutOfMemoryError:
+        pass
+    else:
+        raise AssertionError("more than half was handed out")
+    elsewhere = block(int(total * 0.6), 1)
+    del elsewhere
+    npu.set_per_process_memory_fraction(1.0, 0)
+    most = block(int(total * 0.6))
+    del most
+    emptied()
+    return "49 % fit into half of a device, 50.1 % do not, the other device has no limit"
+
+
+@check("histories")
+def histories() -> str:
+    emptied()
+    npu.memory._record_memory_history(enabled="all", context="all", stacks="python")
+    assert torch_npu._C._npu_isHistoryEnabled()
+    kept, gone = block(30 * MIB), block(3 * MIB)
+    place, gone_at = kept.data_ptr(), gone.data_ptr()
+    del gone
+    try:
+        block(3 * GIB)
+    except torch.OutOfMemoryError:
+        pass
+    told = npu.memory._snapshot()
+    trace = told["device_traces"][0]
+    of_gone = [entry["action"] for entry in trace if entry.get("addr") == gone_at and "segment" not in entry["action"]]
+    assert of_gone == ["alloc", "free_requested", "free_completed"], of_gone
+    actions = {entry["action"] for entry in trace}
+    assert "oom" in actions and ("segment_map" if EXPANDABLE else "segment_alloc") in actions, actions
+    first = next(entry for entry in trace if entry["action"] == "alloc" and entry["addr"] == place)
+    assert first["size"] >= 30 * MIB and first["stream"] == npu.current_stream().npu_stream, first
+    assert any(frame["filename"] == __file__ and frame["name"] == "histories" for frame in first["frames"]), first
+    live = [part for segment in told["segments"] for part in segment["blocks"] if part["state"] == "active_allocated"]
+    assert len(live) == 1 and live[0]["requested_size"] >= 30 * MIB
+    assert any(frame["filename"] == __file__ for frame in live[0]["frames"]), live
+    npu.memory._dump_snapshot("snapshot.pickle")
+    with open("snapshot.pickle", "rb") as file:
+        assert set(pickle.load(file)) >= {"segments", "device_traces"}
+
+    # No more than are wanted, and without stacks.
+    npu.memory._record_memory_history(enabled=None)
+    npu.memory._record_memory_history(enabled="all", context=None, max_entries=10)
+    for _ in range(30):
+        block(2 * MIB)
+    trace = npu.memory._snapshot()["device_traces"][0]
+    assert len(trace) <= 11 and not any(entry.get("frames") for entry in trace), len(trace)
+    npu.memory._record_memory_history(enabled=None)
+    assert not torch_npu._C._npu_isHistoryEnabled()
+    block(2 * MIB)
+    assert not npu.memory._snapshot()["device_traces"][0]
+    del kept
+    emptied()
+    return f"a block's life, an out of memory, stacks, a file; 10 entries at most; off: {sorted(actions)}"
+
+
+@check("told of out of memory")
+def observer() -> str:
+    emptied()
+    told = []
+    torch_npu._C._npu_attach_out_of_memory_observer(lambda *figures: told.append(figures))
+    try:
+        block(3 * GIB)
+    except torch.OutOfMemoryError:
+        pass
+    assert len(told) == 1, told
+    device, size, total, free = told[0]
+    assert device == 0 and 3 * GIB <= size <= 3 * GIB + 2 * MIB and total == 2 * GIB and 0 < free <= 2 * GIB, told
+    return f"device {device}, {size} bytes, {total} in all, {free} free"
+
+
+@check("pools")
+def pools() -> str:
+    emptied()
+    ids: list[tuple] = []
+    threads = [threading.Thread(target=lambda: ids.append(npu.MemPool().id)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ids.append(npu.graph_pool_handle())
+    assert len(set(ids)) == 5 and all(len(name) == 2 for name in ids), ids
+
+    pool = npu.MemPool()
+    with npu.use_mem_pool(pool):
+        inside = block(40 * MIB)
+    outside = block(40 * MIB)
+    owners = {
+        segment["segment_pool_id"]
+        for segment in npu.memory_snapshot()
+        for tensor in (inside,)
+        if segment["address"] <= tensor.data_ptr() < segment["address"] + segment["total_size"]
+    } if "segment_pool_id" in npu.memory_snapshot()[0] else {tuple(pool.id)}
+    assert owners == {tuple(pool.id)}, owners
+    # What is free in a pool serves nobody else.
+    place = inside.data_ptr()
+    del inside
+    others = [block(40 * MIB) for _ in range(3)]
+    assert place not in [tensor.data_ptr() for tensor in others]
+    with npu.use_mem_pool(pool):
+        again = block(40 * MIB)
+    assert OURS or again.data_ptr() == place
+    del again, others, outside, pool
+    emptied()
+    agree()
+    assert npu.memory_allocated() == 0
+    return "names are unique over threads; a pool's block serves the pool only, and counts"
+
+
+@check("threads")
+def threads() -> str:
+    emptied()
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            order = random.Random(seed)
+            stream = npu.Stream()
+            host = (torch.arange(64 * KIB) * (seed + 3)).to(torch.uint8)
+            with npu.stream(stream):
+                kept = []
+                for _ in range(60):
+                    there = block(order.randrange(64 * KIB, 4 * MIB))
+                    there[: 64 * KIB].copy_(host)
+                    kept.append(there)
+                    if len(kept) > 5:
+                        old = kept.pop(order.randrange(len(kept)))
+                        assert torch.equal(old[: 64 * KIB].cpu(), host), "another thread's bytes"
+                        del old
+                for there in kept:
+                    assert torch.equal(there[: 64 * KIB].cpu(), host), "another thread's bytes"
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures, failures
+    emptied()
+    agree()
+    assert npu.memory_allocated() == 0
+    return "4 threads with streams of their own, 240 blocks, each with its own bytes"
+
+
+@check("one allocator")
+def one() -> str:
+    backend = npu.get_allocator_backend()
+    assert backend == ("ascend_alloc" if OURS else "native"), backend
+    other = torch_npu.npu.memory.NPUPluggableAllocator("libascend_alloc.so", "ascend_alloc_malloc", "ascend_alloc_free")
+    try:
+        torch_npu.npu.memory.change_current_allocator(other)
+    except RuntimeError as error:
+        assert "already initialized" in str(error), error
+    else:
+        raise AssertionError("the allocator was changed while it is in use")
+    try:
+        torch_npu.npu.memory.NPUPluggableAllocator("libascend_alloc.so", "no_such_function", "ascend_alloc_free")
+    except AttributeError as error:
+        assert "no_such_function" in str(error)
+    else:
+        raise AssertionError("a function that does not exist was taken")
+    return f"backend {backend}; it cannot be changed once it is in use"
+
+
+@check("findings of the simulator")
+def findings() -> str:
+    npu.synchronize()
+    return no_findings()
+
+
+if __name__ == "__main__":
+    main()
