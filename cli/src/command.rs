@@ -36,7 +36,7 @@ enum Action {
     /// Replays allocation traces through the allocator on a simulated device and prints what it cost.
     #[command(after_help = EXITS)]
     Replay(Replay),
-    /// Replays traces and draws what memory did: one page for a browser, or single plots.
+    /// Draws what memory did, in replays of traces and in snapshots: one page for a browser, or single plots.
     Report(Report),
     /// Shows the memory of running processes that export their statistics.
     Top(Top),

@@ -1,6 +1,7 @@
 //! The command `report`: what memory did, as one page that needs nothing else.
 //!
 //! ```text
+//!  snapshot ─► taken ─► a run as it was, and a trace ┐
 //!  trace ─► figures::observe ─► record ─► data ─┬─► html: one page, the data as JSON in it
 //!                               series, moments └─► svg: single plots
 //! ```
@@ -11,6 +12,7 @@ mod moments;
 mod record;
 mod series;
 mod svg;
+mod taken;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,12 +38,12 @@ with the id \"data\". Events are numbered from 1 where people read them, from 0 
 Exit status: 0 the page was written; 1 it was, and a replay found something wrong, which the page says; 2 an
 option or a file was refused.";
 
-/// Replays traces and draws what memory did: one page for a browser, or single plots.
+/// Draws what memory did, in replays of traces and in snapshots: one page for a browser, or single plots.
 #[derive(Debug, Args)]
 #[command(after_help = EXITS)]
 pub struct Report {
-    /// Traces: .trace, .trace.zst or .trace.gz
-    #[arg(required = true, value_name = "TRACE")]
+    /// Traces (.trace, .trace.zst, .trace.gz), or snapshots of PyTorch, torch_npu or this allocator (any other name)
+    #[arg(required = true, value_name = "TRACE|SNAPSHOT")]
     inputs: Vec<PathBuf>,
 
     /// Where the page goes; report.html unless only plots are wanted
@@ -107,16 +109,19 @@ impl Report {
             runs: Vec::new(),
         };
         for path in &self.inputs {
-            let mut trace = Trace::open(path).map_err(|error| error.to_string())?;
-            let disagreements = trace.header_disagreements();
-            trace.spread(self.spread);
-            for named in &configs {
-                let mut run = self.replay(&trace, named, configs.len() > 1)?;
-                run.notes.extend(disagreements.iter().cloned());
-                page.runs.push(run);
+            if taken::is_trace(path) {
+                let trace = Trace::open(path).map_err(|error| error.to_string())?;
+                page.runs.extend(self.replays(trace, &configs)?);
+                continue;
+            }
+            for taken in taken::read(path)? {
+                page.runs.push(taken.run);
+                if let Some(trace) = taken.trace {
+                    page.runs.extend(self.replays(trace, &configs)?);
+                }
             }
         }
-        let wrong = page.runs.iter().any(|run| !run.notes.is_empty());
+        let wrong = page.runs.iter().any(|run| run.kind == "trace" && !run.notes.is_empty());
         for run in &page.runs {
             for note in &run.notes {
                 eprintln!("warning: {}: {note}", run.name);
@@ -146,6 +151,19 @@ impl Report {
             Ok(Named { name, text, config })
         });
         named.collect()
+    }
+
+    /// A trace under each configuration.
+    fn replays(&self, mut trace: Trace, configs: &[Named]) -> Result<Vec<Run>, String> {
+        let disagreements = trace.header_disagreements();
+        trace.spread(self.spread);
+        let mut runs = Vec::new();
+        for named in configs {
+            let mut run = self.replay(&trace, named, configs.len() > 1)?;
+            run.notes.extend(disagreements.iter().cloned());
+            runs.push(run);
+        }
+        Ok(runs)
     }
 
     fn replay(&self, trace: &Trace, named: &Named, several: bool) -> Result<Run, String> {
@@ -193,6 +211,7 @@ impl Report {
             steps: recorder.steps,
             sizes: sizes(trace),
             moments: recorder.moments,
+            holders: None,
             notes,
         })
     }

@@ -13,7 +13,7 @@ pub mod input;
 mod json;
 mod shown;
 
-pub use figures::{DeviceFigures, Figures, Holder};
+pub use figures::{DeviceFigures, Figures, Holder, place};
 pub use input::Form;
 
 /// Status for files that were refused.

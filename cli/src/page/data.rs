@@ -55,6 +55,9 @@ pub struct Run {
     pub sizes: Vec<SizeClass>,
     /// The segments at some moments, in order.
     pub moments: Vec<Moment>,
+    /// Of snapshots: the places that made blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Vec<String>>,
     /// What is not as it should be, or not shown.
     pub notes: Vec<String>,
 }

@@ -15,15 +15,15 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn open(&mut self) {
-        self.low.push(u64::MAX);
-        self.high.push(0);
-    }
-
-    fn note(&mut self, low: u64, high: u64) {
+    /// Takes a value, and the highest it had for a moment, into the last stretch or, if `opens`, into a new one.
+    fn take(&mut self, opens: bool, now: u64, peak: u64) {
+        if opens {
+            self.low.push(u64::MAX);
+            self.high.push(0);
+        }
         if let (Some(lowest), Some(highest)) = (self.low.last_mut(), self.high.last_mut()) {
-            *lowest = low.min(*lowest);
-            *highest = high.max(*highest);
+            *lowest = now.min(*lowest);
+            *highest = peak.max(now).max(*highest);
         }
     }
 }
@@ -87,15 +87,22 @@ impl Series {
             (&mut self.physical, sample.physical),
         ];
         for (spread, (now, peak)) in all {
-            if opens {
-                spread.open();
-            }
-            spread.note(now, peak.max(now));
+            spread.take(opens, now, peak);
         }
         if opens {
             self.at.push(index as u64);
         }
         opens
+    }
+
+    /// The same where only live and reserved bytes are known; the other series stay empty.
+    pub fn push_known(&mut self, index: usize, sample: &Sample) {
+        let opens = self.at.is_empty() || self.stretch(index) >= self.at.len();
+        self.live.take(opens, sample.live, sample.live);
+        self.reserved.take(opens, sample.reserved.0, sample.reserved.1);
+        if opens {
+            self.at.push(index as u64);
+        }
     }
 }
 

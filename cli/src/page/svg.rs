@@ -92,8 +92,11 @@ fn memory(run: &Run) -> Option<String> {
         (&series.allocated, "allocated", "#12a594"),
         (&series.live, "live", "#2a6fdb"),
     ] {
-        plot.band(&axes, &series.at, &spread.low, &spread.high, hue);
-        plot.legend(name, hue);
+        // Of a snapshot only some series are known.
+        if !spread.high.is_empty() {
+            plot.band(&axes, &series.at, &spread.low, &spread.high, hue);
+            plot.legend(name, hue);
+        }
     }
     if run.limit > 0 {
         plot.level(&axes, run.limit as f64, "#d3343f");

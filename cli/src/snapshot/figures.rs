@@ -170,6 +170,12 @@ fn holders<'a>(segments: impl Iterator<Item = &'a Segment>, top: usize) -> Vec<H
         .collect()
 }
 
+/// Where the frames say that a program was: the innermost that says something, then its callers.
+#[must_use]
+pub fn place(frames: &[Frame]) -> Vec<String> {
+    telling(frames).iter().map(shown).collect()
+}
+
 fn key(frames: &[Frame]) -> Vec<(&str, i64, &str)> {
     frames.iter().map(|frame| (&*frame.filename, frame.line, &*frame.name)).collect()
 }

@@ -12,8 +12,8 @@ function overview(chosen) {
     const waits = ["device", "stream", "event"].map((kind) => figure(run, `syncs.${kind}`) ?? 0).reduce((sum, value) => sum + value, 0);
     return [
       el("button", { class: "plain", onclick: () => show(index), "aria-pressed": String(index === chosen) }, run.name),
-      ...FIGURES.map(([key, , format]) => [format(peak(run, key)), { figure: key, value: peak(run, key) }]),
-      live > 0 ? (peak(run, "peak_physical") / live).toFixed(4) : "-",
+      ...FIGURES.map(([key, , format]) => [peak(run, key) > 0 || run.kind === "trace" ? format(peak(run, key)) : "-", { figure: key, value: peak(run, key) }]),
+      live > 0 ? ((figure(run, "peak_physical") ?? peak(run, "peak_reserved")) / live).toFixed(4) : "-",
       given("ooms"), run.kind === "trace" ? number(waits) : "-", given("device_waits"), events(run),
       given("calls.map"), given("calls.unmap"), given("calls.malloc_physical"), given("calls.free_physical"),
     ];
@@ -51,7 +51,7 @@ function show(index) {
     segments && segments.made,
     fragmentationSection(run, view),
     run.sizes.length > 0 ? sizesSection(run) : null,
-    run.steps.length > 0 ? callsSection("Driver calls by step", {
+    run.kind === "trace" ? callsSection("Driver calls by step", {
       some: "What the allocator asked of the driver for memory, between two markers.",
       none: "No memory was asked of the driver.",
     }, run, CALLS, "calls") : null,

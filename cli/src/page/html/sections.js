@@ -76,10 +76,12 @@ function factsSection(run) {
   return section(run.name,
     el("ul", { class: "facts" }, ...facts.map(([name, text]) => el("li", {}, el("span", { class: "quiet" }, `${name} `), el("b", {}, text)))),
     ...run.notes.map((note) => el("p", { class: "warning" }, note)),
+    run.kind === "snapshot" ? el("p", { class: "quiet" }, "A snapshot as it was taken, not a replay. Its events say what was asked for, so live bytes are those; its segments are of one moment.") : null,
     run.first_oom ? el("details", {}, el("summary", {}, "What the first request that found no memory was told"), el("p", { class: "warning" }, run.first_oom)) : null);
 }
 
 function timelineSection(run, view) {
+  if (run.series.at.length === 0) return null;
   const kinds = [...new Set(run.markers.map((marker) => marker.kind))];
   const shown = new Set([...SERIES.map((series) => series.key), ...kinds]);
   if (run.limit > 0) shown.add("limit");
@@ -92,7 +94,7 @@ function timelineSection(run, view) {
       view.repaint();
     } }),
     el("i", { style: `background: var(--${hue})` }), name);
-  const toggles = SERIES.map(({ key, name, hue }) => toggle(key, name, hue));
+  const toggles = seriesOf(run).map(({ key, name, hue }) => toggle(key, name, hue));
   if (run.limit > 0) toggles.push(toggle("limit", "limit", "limit"));
   for (const kind of kinds) {
     const times = run.markers.filter((marker) => marker.kind === kind).reduce((sum, marker) => sum + marker.count, 0);
@@ -118,7 +120,7 @@ function told(run, view) {
     return `Events ${number(view.from + 1)} to ${number(view.to)}. Point at the plot, or use the arrow keys, for its numbers.`;
   }
   const index = lastNotAbove(run.series.at, view.cursor);
-  const values = SERIES.map(({ key }) => {
+  const values = seriesOf(run).map(({ key }) => {
     const { low, high } = run.series[key];
     return low[index] === high[index] ? `${key} ${bytes(high[index])}` : `${key} ${bytes(low[index])} to ${bytes(high[index])}`;
   }).reverse();
@@ -127,7 +129,8 @@ function told(run, view) {
     const size = marker.bytes > 0 ? `, ${bytes(marker.bytes)}` : "";
     return `${MARKERS[marker.kind].name} at event ${number(marker.at + 1)} (${number(marker.count)}${size})`;
   });
-  return [`Event ${number(view.cursor + 1)}, in ${stepOf(run, view.cursor)}: ${values.join(", ")}`, ...near].join("; ");
+  const step = stepOf(run, view.cursor);
+  return [`Event ${number(view.cursor + 1)}${step ? `, in ${step}` : ""}: ${values.join(", ")}`, ...near].join("; ");
 }
 
 function fragmentationSection(run, view) {

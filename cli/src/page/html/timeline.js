@@ -7,6 +7,11 @@ const SERIES = [
   { key: "live", name: "live (as asked for)", hue: "live", fill: 0.28 },
 ];
 
+/** The series that a run has: of a snapshot only some are known. */
+function seriesOf(run) {
+  return SERIES.filter(({ key }) => run.series[key].high.length > 0);
+}
+
 const MARKERS = {
   oom: { name: "out of memory", hue: "limit", row: 0 },
   host_wait: { name: "host waits", hue: "busy", row: 0 },
@@ -141,7 +146,7 @@ class Timeline extends OverTime {
 
   draw(pen) {
     const { run, view } = this;
-    const keys = SERIES.filter(({ key }) => this.shown.has(key));
+    const keys = seriesOf(run).filter(({ key }) => this.shown.has(key));
     let top = highest(keys.flatMap(({ key }) => [highest(run.series[key].high)]));
     if (this.shown.has("limit") && run.limit > 0) top = Math.max(top, run.limit);
     this.range(view.from, view.to, 0, Math.max(top * 1.04, 1));
