@@ -47,6 +47,8 @@ static LIFETIME: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("lifetime"));
 
 static HOSTILE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("hostile"));
 
+static HISTORY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("history"));
+
 static FRAMEWORKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("frameworks"));
 
 /// A command with nothing of this process's own settings, that finds the runtime library in the program.
@@ -108,6 +110,20 @@ fn growing_buffers() {
 #[test]
 fn events_and_snapshots() {
     scenario(&LIBRARY, "seeing");
+}
+
+#[test]
+fn histories_and_files_of_them() {
+    for (number, program) in HISTORY.iter().enumerate() {
+        for name in ["events", "files", "left"] {
+            let folder = folder(&format!("ffi_history_{number}_{name}"));
+            holds(name, &run(command(program).arg(name).env("HISTORY_FOLDER", &folder)));
+            if name == "left" {
+                let text = std::fs::read_to_string(folder.join("left.trace")).expect("a trace");
+                assert!(text.ends_with("a 1 3145728 0\nf 1\n"), "the end of the process writes the rest: {text}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -268,6 +268,91 @@ typedef int32_t ascend_alloc_block_state;
 #endif // __cplusplus
 
 /*
+ What happened, in a history.
+ */
+enum ascend_alloc_history_action
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   A block was handed out.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_ALLOC = 0,
+  /*
+   A block was given back while other streams may still use it.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_FREE_REQUESTED = 1,
+  /*
+   The memory of a block can be used again; without a request before, it was given back at this moment.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_FREE_COMPLETED = 2,
+  /*
+   A live block is used on a further stream.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_STREAM_USE = 3,
+  /*
+   Physical memory was put behind a range.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SEGMENT_MAP = 4,
+  /*
+   Physical memory was taken from behind a range.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SEGMENT_UNMAP = 5,
+  /*
+   A fixed segment was taken from the driver.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SEGMENT_ALLOC = 6,
+  /*
+   A fixed segment was given back to the driver.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SEGMENT_FREE = 7,
+  /*
+   Physical memory was moved from another address, which was unmapped before.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_CHUNK_MOVE = 8,
+  /*
+   Pools were put to sleep.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SLEEP = 9,
+  /*
+   Pools were woken.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_WAKE = 10,
+  /*
+   The host waited for a stream, or for the device (stream null).
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_WAIT = 11,
+  /*
+   A request failed for lack of memory.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_OOM = 12,
+  /*
+   A snapshot with its events was taken.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_SNAPSHOT = 13,
+  /*
+   The program said something; the text is the context.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_USER_DEFINED = 14,
+  /*
+   The program said that it waited for a stream.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_HOST_WAIT = 15,
+  /*
+   Something that a later version of the library tells.
+   */
+  ASCEND_ALLOC_HISTORY_ACTION_OTHER = 16,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ascend_alloc_history_action ascend_alloc_history_action;
+#else
+typedef int32_t ascend_alloc_history_action;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
  A request with everything that can be asked for.
  */
 typedef struct ascend_alloc_request_t {
@@ -361,6 +446,66 @@ typedef struct ascend_alloc_buffer_info_t {
    */
   int device;
 } ascend_alloc_buffer_info_t;
+
+/*
+ One event of a history. Sizes in bytes.
+ */
+typedef struct ascend_alloc_history_entry_t {
+  /*
+   The size of this struct as the library knows it; it may grow at the end.
+   */
+  size_t struct_size;
+  /*
+   Its number: from 1 in the order in which things happened, over all devices.
+   */
+  uint64_t sequence;
+  /*
+   When, in nanoseconds of a clock that is read now and then only.
+   */
+  uint64_t time_ns;
+  /*
+   First address concerned, or null.
+   */
+  void *ptr;
+  /*
+   Size of the block or range.
+   */
+  size_t size;
+  /*
+   Bytes asked for, or 0.
+   */
+  size_t requested;
+  /*
+   The stream concerned.
+   */
+  void *stream;
+  /*
+   The pool concerned, by the number of ascend_alloc_pool_create; 0 for the default one.
+   */
+  uint64_t pool;
+  /*
+   The pool's tag, or null.
+   */
+  const char *tag;
+  /*
+   Who caused it, or null.
+   */
+  const char *context;
+  /*
+   The device.
+   */
+  int device;
+  /*
+   A value of ascend_alloc_history_action.
+   */
+  int action;
+} ascend_alloc_history_entry_t;
+
+/*
+ Is told of an event, valid with its texts during the call only. Called without any lock; it may call this library.
+ Nothing may be thrown out of it.
+ */
+typedef void (*ascend_alloc_history_visit_t)(const struct ascend_alloc_history_entry_t *event, void *user);
 
 /*
  One event.
@@ -1218,6 +1363,143 @@ int ascend_alloc_checkpoint_release(uint64_t checkpoint);
 int ascend_alloc_finish(void);
 
 /*
+ Keeps the newest entries events from now on, of all devices together, 80 bytes each; 0 ends that and frees them. The same
+ as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
+
+ # Safety
+
+ Unless ascend_alloc_init was called before, what it asks of the environment holds.
+ */
+int ascend_alloc_history_record(size_t entries);
+
+/*
+ The same; with uses not 0 the streams that blocks are recorded on and what ascend_alloc_host_waited says are kept too,
+ with stacks not 0 the stack is captured for allocations and frees of threads that have set no context, which takes
+ microseconds for each. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_history_record.
+ */
+int ascend_alloc_history_record_with(size_t entries,
+                                     int uses,
+                                     int stacks);
+
+/*
+ The events of a device that the history has, as JSON: {"device":0,"lost":count,"events":[...]}. An event has
+ "sequence", "time_ns", "action" (the words of PyTorch where it has one: "alloc", "free_requested", "free_completed",
+ "segment_map" and so on), "address", "size", "requested_size", "stream", "pool", "tag" and "context" (a text or
+ null). lost counts the events of all devices that are no longer known. Numbers are decimal; sizes bytes.
+
+ Writes as ascend_alloc_snapshot_json does. Callable from any thread.
+
+ # Safety
+
+ buffer is null, with a room of 0, or valid for writes of room bytes; length is null or valid for a write.
+ */
+int ascend_alloc_history_json(int device,
+                              char *buffer,
+                              size_t room,
+                              size_t *length);
+
+/*
+ Tells visit of all events since the history was started or this was called last, by number, and writes to lost,
+ which may be null, how many of those are no longer known. The history goes on. Callable from any thread.
+
+ # Safety
+
+ visit may be called with user, by this thread, until this returns; lost is null or valid for a write.
+ */
+int ascend_alloc_history_drain(ascend_alloc_history_visit_t visit,
+                               void *user,
+                               uint64_t *lost);
+
+/*
+ Says who causes what the calling thread does from now on, in histories and snapshots; null for nobody. The text is copied;
+ each text is kept once for the process, the first 1024 bytes of it, and 65 536 different ones at most. Costs a lookup, so a
+ text should stand for many requests.
+
+ # Safety
+
+ text is null or ends with a zero byte.
+ */
+int ascend_alloc_set_context(const char *text);
+
+/*
+ Says something to the history and to a trace, where it is a marker. Nothing while nobody keeps events. Callable from any
+ thread.
+
+ # Safety
+
+ text ends with a zero byte.
+ */
+int ascend_alloc_mark(const char *text);
+
+/*
+ Tells that the program has waited on the host for a stream: a trace that is recorded has that then. It changes nothing
+ else. Callable from any thread.
+ */
+int ascend_alloc_host_waited(int device,
+                             void *stream);
+
+/*
+ Begins to record a trace that `ascend-alloc replay` reads, compressed if path ends with .zst; %p in it stands for the process.
+ What is live stands at its beginning. A trace that is being recorded ends. The variable ASCEND_ALLOC_TRACE does the same
+ from the start of the process. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_history_record; path ends with a zero byte.
+ */
+int ascend_alloc_trace_start(const char *path);
+
+/*
+ Ends the trace that is being recorded and writes the rest of it. Nothing where there is none. Callable from any
+ thread.
+ */
+int ascend_alloc_trace_stop(void);
+
+/*
+ Begins to write all events to a file, compressed if path ends with .zst; %p in it stands for the process. Beyond most_bytes the
+ file gets a number and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
+ ends. docs/history.md has the format. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_history_record; path ends with a zero byte.
+ */
+int ascend_alloc_history_file_start(const char *path,
+                                    uint64_t most_bytes,
+                                    int most_files);
+
+/*
+ Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread.
+ */
+int ascend_alloc_history_file_stop(void);
+
+/*
+ Writes what has happened so far to all files that are being written. ASCEND_ALLOC_STATUS_STATE when that takes more than
+ five seconds; it goes on then. Callable from any thread.
+ */
+int ascend_alloc_flush_files(void);
+
+/*
+ How often something could not be written: statistics, history, traces, reports. Callable from any thread.
+ */
+uint64_t ascend_alloc_failed_writes(void);
+
+/*
+ Writes all memory of all devices at this moment to a file: a pickle that PyTorch's memory tools read, or JSON if path ends with
+ .json. With events not 0 the events of the history are in it. The file is replaced as a whole. Callable from any thread.
+
+ # Safety
+
+ As ascend_alloc_history_record; path ends with a zero byte.
+ */
+int ascend_alloc_snapshot_write(const char *path,
+                                int events);
+
+/*
  Sets the one function that is told of every event, or removes it (null). While one is set every call takes the
  slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
  user; it may be null. After a failure release is called before this returns.
@@ -1299,16 +1581,6 @@ int ascend_alloc_host_empty_cache(void);
  stats is null or points to as many bytes as its struct_size says, and at least to that field.
  */
 int ascend_alloc_host_get_stats(int device, struct ascend_alloc_host_stats_t *stats);
-
-/*
- Keeps the last so many events from now on; 0 ends that. Unsupported in this version.
- */
-int ascend_alloc_history_record(size_t entries);
-
-/*
- The events kept, as JSON, written as ascend_alloc_snapshot_json does. Unsupported in this version.
- */
-int ascend_alloc_history_json(int device, char *buffer, size_t room, size_t *length);
 
 /*
  A new pool of the device, empty; its number, never 0 and never used again, goes to *pool. options may be

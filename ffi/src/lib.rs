@@ -20,7 +20,7 @@
 //! | `hook` | the event hook and memory callbacks |
 //! | `acl_allocator` | allocators of ACL's own hook |
 //! | `host` | page-locked host memory |
-//! | `later` | what this version answers as unsupported |
+//! | `history` | events, files of them, traces, contexts |
 //!
 //! The header `include/ascend_alloc.h` is generated from these files; the comments of public items are written
 //! for readers of the header. Objects are named by numbers or addresses that are looked up, never followed. No
@@ -34,9 +34,9 @@ mod checkpoint;
 mod ending;
 mod fork;
 mod guard;
+mod history;
 mod hook;
 mod host;
-mod later;
 mod one_handle;
 mod pools;
 mod process;

@@ -57,6 +57,20 @@ impl Context {
     }
 }
 
+impl core::fmt::Display for Context {
+    /// In one line: the text, or the functions of the stack with their places, the innermost first, with ` < ` between them.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Stack(frames) => frames.iter().enumerate().try_for_each(|(index, frame)| {
+                f.write_str(if index > 0 { " < " } else { "" })?;
+                f.write_str(&frame.function)?;
+                if frame.file.is_empty() { Ok(()) } else { write!(f, " ({}:{})", frame.file, frame.line) }
+            }),
+        }
+    }
+}
+
 /// So many contexts are kept at most; all further ones share the number of [`TOO_MANY`].
 const MOST: usize = 1 << 16;
 /// What stands for contexts beyond [`MOST`].

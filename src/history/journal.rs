@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::context::{Context, ContextId, context};
+use super::context::{ContextId, context};
 use super::event::{Action, Event};
 use super::log::Batch;
 use super::output::Output;
@@ -101,23 +101,6 @@ fn push_line(to: &mut String, text: &str) {
     to.extend(text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }));
 }
 
-/// What a context stands for, in one line.
-fn push_context(to: &mut String, id: ContextId) {
-    match context(id) {
-        Some(Context::Text(text)) => push_line(to, &text),
-        Some(Context::Stack(frames)) => {
-            for (index, frame) in frames.iter().enumerate() {
-                to.push_str(if index > 0 { " < " } else { "" });
-                push_line(to, &frame.function);
-                if !frame.file.is_empty() {
-                    push_line(to, &format!(" ({}:{})", frame.file, frame.line));
-                }
-            }
-        }
-        None => {}
-    }
-}
-
 /// Writes all events to a file; when that is long enough it gets a number and another one is begun.
 pub(crate) struct Journal {
     path: OwnPath,
@@ -173,7 +156,7 @@ impl Journal {
             for id in event.context.into_iter().chain(event.tag) {
                 if self.explained.insert(id) {
                     let _ = write!(text, "c {} ", id.get());
-                    push_context(&mut text, id);
+                    push_line(&mut text, &context(id).map(|it| it.to_string()).unwrap_or_default());
                     text.push('\n');
                 }
             }
