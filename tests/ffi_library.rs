@@ -120,7 +120,10 @@ fn histories_and_files_of_them() {
             holds(name, &run(command(program).arg(name).env("HISTORY_FOLDER", &folder)));
             if name == "left" {
                 let text = std::fs::read_to_string(folder.join("left.trace")).expect("a trace");
-                assert!(text.ends_with("a 1 3145728 0\nf 1\n"), "the end of the process writes the rest: {text}");
+                assert!(
+                    text.ends_with("a 1 3145728 0\nf 1\n"),
+                    "the end of the process writes the rest: {text}"
+                );
             }
         }
     }

@@ -53,11 +53,14 @@ fn b44_the_buffer_is_bounded_and_keeps_the_newest() {
         assert!(pair.iter().all(|event| (event.size, event.requested, event.stream) == (1024, 512, S0)));
     }
     let entry = size_of::<Event>() as u64;
+    assert_eq!(entry, 72, "as the documentation says");
     // Lists that are being filled or wait to be used again: 64 events each, one for the core, one for the shard, 8 spare.
     let constant = 12 * 64 * entry;
     assert!(allocator.history_status().bytes <= 100 * entry + constant, "{:?}", allocator.history_status());
 
     let without = allocator.full_snapshot(false);
+    let resting = without.segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.in_front);
+    assert_eq!(resting.count(), 1, "the front cache is in use while the history is on");
     assert!(!without.segments.is_empty() && without.devices[0].events.is_empty());
     assert_eq!(allocator.full_snapshot(true).devices[0].events, kept.events);
 

@@ -1363,7 +1363,7 @@ int ascend_alloc_checkpoint_release(uint64_t checkpoint);
 int ascend_alloc_finish(void);
 
 /*
- Keeps the newest entries events from now on, of all devices together, 80 bytes each; 0 ends that and frees them. The same
+ Keeps the newest entries events from now on, of all devices together, 72 bytes each; 0 ends that and frees them. The same
  as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
 
  # Safety

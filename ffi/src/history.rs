@@ -86,7 +86,7 @@ pub struct AscendAllocHistoryEntry {
 pub type AscendAllocHistoryVisit =
     Option<unsafe extern "C" fn(event: *const AscendAllocHistoryEntry, user: *mut c_void)>;
 
-/// Keeps the newest entries events from now on, of all devices together, 80 bytes each; 0 ends that and frees them. The same
+/// Keeps the newest entries events from now on, of all devices together, 72 bytes each; 0 ends that and frees them. The same
 /// as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
 ///
 /// # Safety

@@ -125,7 +125,7 @@ static void events(void) {
     CHECK(length == strlen("{\"device\":0,\"lost\":0,\"events\":[]}"));
     REFUSED(ascend_alloc_history_drain(NULL, NULL, NULL));
     REFUSED(ascend_alloc_mark(NULL));
-    REFUSED(ascend_alloc_host_waited(77, NULL));
+    REFUSED(ascend_alloc_host_waited(-1, NULL));
     REFUSED(ascend_alloc_snapshot_write("/nowhere/at/all/s.json", 0));
     CHECK(said("/nowhere/at/all/s.json"));
 }

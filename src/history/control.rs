@@ -1,16 +1,17 @@
 //! Who keeps events: the program, which starts and stops the history, and files that are written meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::event::Event;
-use super::log::{Batch, EVENTS, History, STACKS, USES};
+use super::log::{Batch, EVENTS, History, Reading, STACKS, USES};
 use super::worker::Signal;
 
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
     /// So many of the newest events are kept, of all devices together; older ones are dropped and counted. An event
-    /// takes 80 bytes.
+    /// takes 72 bytes.
     pub entries: u64,
     /// Whether [`StreamUse`](super::Action::StreamUse) and [`HostWait`](super::Action::HostWait) are kept too.
     pub uses: bool,
@@ -62,9 +63,8 @@ struct Kept {
 #[derive(Debug)]
 struct Reader {
     id: u64,
-    most: u64,
     wanted: u32,
-    signal: Arc<Signal>,
+    reading: Reading,
 }
 
 /// See the module's documentation.
@@ -79,14 +79,14 @@ impl Control {
     /// Lets the history note what is wanted.
     fn apply(&self, history: &History) {
         let mut wanted = self.readers.iter().fold(0, |all, reader| all | reader.wanted);
-        let mut most = self.readers.iter().map(|reader| reader.most).max().unwrap_or(0);
+        let mut most = 0;
         if let Some(kept) = &self.kept {
             wanted |= EVENTS;
             wanted |= if kept.options.uses { USES } else { 0 };
             wanted |= if kept.options.stacks { STACKS } else { 0 };
-            most = most.max(kept.options.entries);
+            most = kept.options.entries;
         }
-        let readers = self.readers.iter().map(|reader| Arc::clone(&reader.signal)).collect();
+        let readers = self.readers.iter().map(|reader| reader.reading.clone()).collect();
         history.set_wanted(wanted, most, readers);
     }
 }
@@ -144,16 +144,17 @@ impl History {
         }
     }
 
-    /// Keeps the newest events for a reader, who is told when many have come. Returns its number and that of the last event
-    /// before.
-    pub(crate) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, u64) {
+    /// Keeps events for a reader until it has read them, so many at most; it is told when many have come. Returns its number
+    /// and the place for that of the last event it has read.
+    pub(crate) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, Arc<AtomicU64>) {
         let mut control = self.control.lock();
         control.next += 1;
         let id = control.next;
-        control.readers.push(Reader { id, most, wanted: wanted | EVENTS, signal });
-        let before = self.sequence();
+        let read = Arc::new(AtomicU64::new(self.sequence()));
+        let reading = Reading { read: Arc::clone(&read), most, signal };
+        control.readers.push(Reader { id, wanted: wanted | EVENTS, reading });
         control.apply(self);
-        (id, before)
+        (id, read)
     }
 
     /// Ends that.

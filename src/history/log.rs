@@ -63,9 +63,19 @@ struct Store {
     spares: Vec<Vec<Event>>,
     /// How many of the newest events are wanted.
     most: u64,
-    /// Told when many events have come since they were told last.
-    readers: Vec<Arc<Signal>>,
+    /// Who reads them, and is told when many have come since that was told last.
+    readers: Vec<Reading>,
     told_at: u64,
+}
+
+/// A reader of all events.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    /// Up to this number it has read.
+    pub(super) read: Arc<AtomicU64>,
+    /// How many events may be kept that it has not read.
+    pub(super) most: u64,
+    pub(super) signal: Arc<Signal>,
 }
 
 /// The history of one allocator.
@@ -156,9 +166,9 @@ impl History {
         self.counters.sequence.load(Relaxed)
     }
 
-    /// Says what is wanted from now on, how many of the newest events, and who is to be told of many new ones. With
-    /// nothing wanted all memory of the history goes.
-    pub(crate) fn set_wanted(&self, wanted: u32, most: u64, readers: Vec<Arc<Signal>>) {
+    /// Says what is wanted from now on, how many of the newest events, and who reads all. With nothing wanted all memory of
+    /// the history goes.
+    pub(super) fn set_wanted(&self, wanted: u32, most: u64, readers: Vec<Reading>) {
         {
             let mut store = self.store.lock();
             store.most = most;
@@ -227,18 +237,22 @@ impl History {
             store.full.push_back(Full { last: last.sequence, events: Arc::new(full) });
             store.trim(sequence);
         }
-        if sequence - store.told_at > store.most / 4 {
+        let least = store.readers.iter().map(|reader| reader.most).min();
+        if least.is_some_and(|least| sequence - store.told_at > least / 4) {
             store.told_at = sequence;
-            store.readers.iter().for_each(|reader| reader.nudge());
+            store.readers.iter().for_each(|reader| reader.signal.nudge());
         }
     }
 }
 
 impl Store {
-    /// Drops lists without any event that is wanted.
+    /// Drops lists without any event that is wanted: the newest, and those that somebody has not read.
     fn trim(&mut self, sequence: u64) {
+        let unread = |reader: &Reading| reader.read.load(Relaxed).max(sequence.saturating_sub(reader.most));
+        let unread = self.readers.iter().map(unread).min().unwrap_or(u64::MAX);
+        let gone = unread.min(sequence.saturating_sub(self.most));
         while let Some(full) = self.full.front()
-            && full.last <= sequence.saturating_sub(self.most)
+            && full.last <= gone
         {
             let Some(full) = self.full.pop_front() else { return };
             // A reader may have it still.

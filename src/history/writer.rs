@@ -12,7 +12,7 @@ use crate::sync::Mutex;
 
 /// Between two turns of a writer, unless many events come.
 const PERIOD: Duration = Duration::from_millis(200);
-/// Events that are kept for a writer that falls behind: 80 MiB.
+/// Events that are kept for a writer that falls behind: 72 MiB. Those it has read are not kept.
 const BEHIND: u64 = 1 << 20;
 /// How long the end of the process waits for a writer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,12 +47,12 @@ impl Writer {
         failed: &Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
-        let (reader, mut read) = history.add_reader(wanted, BEHIND, Arc::clone(&signal));
+        let (reader, read) = history.add_reader(wanted, BEHIND, Arc::clone(&signal));
         let mut sink = sink();
         let (source, failed) = (Arc::clone(history), Arc::clone(failed));
         let mut turn = move |last| {
-            let batch = source.read(read);
-            read = batch.end;
+            let batch = source.read(read.load(Relaxed));
+            read.store(batch.end, Relaxed);
             if let Err(error) = sink.write(&batch, last)
                 && failed.fetch_add(1, Relaxed) == 0
             {
