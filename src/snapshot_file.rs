@@ -33,16 +33,16 @@ pub use tree::{Node, NodeId, Tree, TreeBuilder};
 pub struct Limits {
     /// Bytes of the file, after decompression.
     pub bytes: u64,
-    /// Values and places in lists and dictionaries; each takes about 40 bytes of memory.
+    /// Values and places in lists and dictionaries; each takes about 60 bytes of memory while a file is read.
     pub nodes: u64,
     /// Lists and dictionaries inside of one another; a snapshot has seven. 200 at most, whatever is asked for.
     pub depth: u32,
 }
 
 impl Default for Limits {
-    /// 4 GiB, 200 million values, 64 levels.
+    /// 4 GiB, 100 million values, 64 levels.
     fn default() -> Self {
-        Limits { bytes: 4 << 30, nodes: 200_000_000, depth: 64 }
+        Limits { bytes: 4 << 30, nodes: 100_000_000, depth: 64 }
     }
 }
 

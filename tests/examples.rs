@@ -14,6 +14,8 @@ mod page_locked;
 mod share;
 #[path = "../examples/07_sleep.rs"]
 mod sleep;
+#[path = "../examples/09_snapshot.rs"]
+mod snapshot;
 #[path = "../examples/02_streams.rs"]
 mod streams;
 
@@ -57,4 +59,9 @@ fn e07_sleep() -> Result<()> {
 #[test]
 fn e08_page_locked() -> Result<()> {
     page_locked::main()
+}
+
+#[test]
+fn e09_snapshot() -> Result<()> {
+    snapshot::main()
 }

@@ -399,3 +399,81 @@ fn snapshot_shows_figures_and_converts_without_loss() {
     let (tree, _) = input::open(Path::new(&name("shown.json")), &Limits::default()).unwrap();
     assert_eq!(pickle, tree);
 }
+
+/// Every key that PyTorch 2.15 writes for a GPU, and some of versions to come.
+#[test]
+fn the_dictionary_of_a_recent_pytorch() {
+    let text = r#"{"segments":[{"device":0,"address":140000000000000,"total_size":2097152,"allocated_size":1024,
+        "active_size":1024,"requested_size":1000,"stream":94000000000000,"segment_type":"small","segment_pool_id":[0,2],
+        "is_expandable":true,"registration_counter":-1,"frames":[],"blocks":[{"address":140000000000000,"size":1024,
+        "requested_size":1000,"state":"active_allocated","frames":[{"filename":"m.py","line":-1,"name":"f",
+        "fx_node_op":"call_function","fx_node_name":"relu","fx_original_trace":"x"},{"filename":null,"line":null,"name":null}]},
+        {"address":140000000001024,"size":2096128,"requested_size":0,"state":"inactive","frames":[]}]}],
+        "device_traces":[[{"action":"segment_map","addr":140000000000000,"size":2097152,"stream":94000000000000,"time_us":1,
+        "compile_context":"N/A","user_metadata":"","pool_id":[0,2],"frames":[]},
+        {"action":"alloc","addr":140000000000000,"size":1000,"stream":94000000000000,"time_us":2,"compile_context":"0/0",
+        "user_metadata":"train","internal_metadata":"mallocWithAddress","pool_id":[0,2],"frames":[]},
+        {"action":"annotate","addr":140000000000000,"size":1000,"stream":0,"time_us":3,"user_metadata":"weight"},
+        {"action":"oom","device_free":77,"size":5,"stream":0,"time_us":4}],[]],
+        "allocator_settings":{"PYTORCH_CUDA_ALLOC_CONF":"expandable_segments:True","max_split_size":-1,
+        "garbage_collection_threshold":0.0,"roundup_power2_divisions":{"1":0,"2":0},"release_lock_on_cudamalloc":false},
+        "external_annotations":[{"device":0,"time_us":2,"name":"forward","stage":"START"}],
+        "host_segments":[{"address":1}],"host_traces":[[]],"something_new":{"a":[1]}}"#;
+    let (lines, notes) = told(text);
+    let expected =
+        ["m forward", "m train", "a 1 1000 1", "m out of memory: 5 bytes asked for, 77 free on the device"];
+    assert_eq!(lines, expected);
+    assert_eq!(notes, ["1 events \"annotate\"", "1 events about segments: a replay takes its own"]);
+    let (tree, _) = input::tree(text.as_bytes(), &Limits::default()).unwrap();
+    let document = Document::from_tree(&tree).unwrap();
+    assert_eq!(document.warnings, Vec::<String>::new());
+    let segment = &document.segments[0];
+    assert_eq!((segment.pool, segment.is_large, segment.stream), ((0, 2), false, 94_000_000_000_000));
+    assert_eq!((segment.blocks[0].frames[0].line, &*segment.blocks[0].frames[1].name), (-1, ""));
+    assert_eq!(document.trace(0)[1].pool, Some((0, 2)));
+}
+
+/// Snapshots that torch_npu 2.10 took, and what its statistics were (`snapshots/workload.py`).
+#[test]
+fn snapshots_of_torch_npu_say_what_its_statistics_said() {
+    // Reserved, allocated, active, requested, and the highest reserved; then uses on another stream.
+    let first = |reserved, peak| [reserved, 80_701_440, 80_701_440, 80_700_001, peak];
+    let recorded = [
+        (
+            "fixed",
+            first(111_149_056, 232_783_872),
+            [12_582_912, 12_582_912, 12_582_912, 12_345_678, 12_582_912],
+            6,
+        ),
+        (
+            "growing",
+            first(104_857_600, 106_954_752),
+            [20_971_520, 12_345_856, 12_345_856, 12_345_678, 20_971_520],
+            3,
+        ),
+    ];
+    for (name, first, second, uses) in recorded {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("tests/snapshots/torch_npu_2.10_{name}.pickle"));
+        let shown = run(&["snapshot", file.to_str().unwrap(), "--json"]).json();
+        for (device, expected) in [first, second].into_iter().enumerate() {
+            let figures = &shown["devices"][device];
+            let keys = ["reserved", "allocated", "active", "requested", "peak_reserved"];
+            assert_eq!(keys.map(|key| figures[key].as_u64().unwrap()), expected, "{name}, device {device}");
+        }
+        assert_eq!(shown["devices"][0]["holders"][0]["place"][0], "layer (workload.py:10)");
+
+        let output = file.with_file_name(format!("{name}.trace.gz"));
+        let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(output.file_name().unwrap());
+        let converted =
+            run(&["convert", file.to_str().unwrap(), "-o", output.to_str().unwrap(), "--device", "0"]);
+        assert_eq!(converted.code, 0, "{}", converted.err);
+        assert!(converted.out.contains(&format!("{uses} uses on other streams")), "{}", converted.out);
+        let replayed = run(&["replay", output.to_str().unwrap(), "--json", "--verify"]).json();
+        assert_eq!(replayed["findings"].as_array().unwrap().len(), 0);
+        // All at once is what is live at the end; this allocator holds no more than 2 % above it.
+        assert_eq!(replayed["peak_live"], 80_700_001);
+        let physical = replayed["peak_physical"].as_u64().unwrap();
+        assert!(physical < 80_700_001 / 100 * 102, "{physical}");
+    }
+}

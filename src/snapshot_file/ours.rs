@@ -162,10 +162,19 @@ impl Contexts<'_> {
 
     fn trace(&mut self, events: &[Event]) -> Vec<Entry> {
         let mut trace = Vec::with_capacity(events.len());
-        // Blocks that were given back and wait.
-        let mut waiting = HashSet::new();
+        // Blocks that were given back and wait, and what was asked for: frees do not always say.
+        let (mut waiting, mut asked) = (HashSet::new(), HashMap::new());
         for event in events {
-            let entry = self.entry(event);
+            let mut entry = self.entry(event);
+            match entry.action {
+                Action::Alloc => {
+                    asked.insert(entry.addr, entry.size);
+                }
+                Action::FreeRequested | Action::FreeCompleted if event.requested == 0 => {
+                    entry.size = asked.get(&entry.addr).copied().unwrap_or(entry.size);
+                }
+                _ => {}
+            }
             match entry.action {
                 Action::FreeRequested => {
                     waiting.insert(entry.addr);

@@ -164,6 +164,7 @@ impl Teller {
             }
             if let Some(note) = &entry.note
                 && !matches!(entry.action, Action::Other(_))
+                && !note.is_empty()
                 && !self.notes.contains(&**note)
             {
                 self.notes.insert(note.to_string());

@@ -156,7 +156,7 @@ fn span(trace: &[Entry]) -> Option<i64> {
 }
 
 fn holders<'a>(segments: impl Iterator<Item = &'a Segment>, top: usize) -> Vec<Holder> {
-    let mut places: HashMap<&[Frame], (u64, u64)> = HashMap::new();
+    let mut places: HashMap<Vec<&Frame>, (u64, u64)> = HashMap::new();
     for block in segments.flat_map(|segment| &segment.blocks).filter(|block| block.kind.is_active()) {
         let (bytes, blocks) = places.entry(telling(&block.frames)).or_default();
         add(bytes, block.size);
@@ -166,26 +166,29 @@ fn holders<'a>(segments: impl Iterator<Item = &'a Segment>, top: usize) -> Vec<H
     all.sort_by(|(a, (most, _)), (b, (other, _))| other.cmp(most).then_with(|| key(a).cmp(&key(b))));
     all.into_iter()
         .take(top)
-        .map(|(frames, (bytes, blocks))| Holder { bytes, blocks, place: frames.iter().map(shown).collect() })
+        .map(|(frames, (bytes, blocks))| Holder {
+            bytes,
+            blocks,
+            place: frames.into_iter().map(shown).collect(),
+        })
         .collect()
 }
 
 /// Where the frames say that a program was: the innermost that says something, then its callers.
 #[must_use]
 pub fn place(frames: &[Frame]) -> Vec<String> {
-    telling(frames).iter().map(shown).collect()
+    telling(frames).into_iter().map(shown).collect()
 }
 
-fn key(frames: &[Frame]) -> Vec<(&str, i64, &str)> {
+fn key<'a>(frames: &[&'a Frame]) -> Vec<(&'a str, i64, &'a str)> {
     frames.iter().map(|frame| (&*frame.filename, frame.line, &*frame.name)).collect()
 }
 
 /// The innermost frames that say where a program is: not those of the interpreter and of libraries in C++, unless
 /// there are no others.
-fn telling(frames: &[Frame]) -> &[Frame] {
-    let from = frames.iter().position(says_something).unwrap_or(0);
-    let to = frames.len().min(from + FRAMES);
-    &frames[from..to]
+fn telling(frames: &[Frame]) -> Vec<&Frame> {
+    let found: Vec<&Frame> = frames.iter().filter(|frame| says_something(frame)).take(FRAMES).collect();
+    if found.is_empty() { frames.iter().take(FRAMES).collect() } else { found }
 }
 
 fn says_something(frame: &Frame) -> bool {
