@@ -529,6 +529,10 @@ mod tests {
         [1, 512, 512].map(|each| [each * blocks, each * blocks, 0])
     }
 
+    fn front() -> Front {
+        Front::new(true, &Front::lists(&Arc::default(), 0))
+    }
+
     fn charge(front: &Front, place: u16) -> bool {
         front.shard(place).counts(true).charge(512, 512)
     }
@@ -539,7 +543,7 @@ mod tests {
 
     #[test]
     fn who_asked_in_vain_gets_room_before_the_rest_is_shared() {
-        let front = Front::new(true);
+        let front = front();
         (0..8).for_each(|place| front.shard(place).set_used());
         front.deal(room(2));
         assert!((0..8).all(|place| !charge(&front, place)), "equal shares are too small for anybody");
@@ -558,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_wish_is_forgotten_after_some_deals() {
-        let front = Front::new(true);
+        let front = front();
         (0..2).for_each(|place| front.shard(place).set_used());
         front.gather();
         front.shard(1).counts(true).grant(amounts(512, 512));
