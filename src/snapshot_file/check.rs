@@ -1,12 +1,10 @@
 //! Makes events agree with the memory that a snapshot ends with, as PyTorch's page needs it.
 //!
 //! The page plays events backwards, from the segments and blocks of the snapshot to the moment that is looked at.
-//! It fails at an event that took memory which is not there afterwards, and at a block that is given back without
-//! being there before.
+//! It fails at an event that took memory which is not there afterwards, at a block that is given back without
+//! being there before, and at a block that lies in no segment.
 
 use std::collections::BTreeMap;
-
-use hashbrown::HashMap;
 
 use super::document::{Action, BlockKind, Document, Entry, Segment};
 
@@ -38,12 +36,12 @@ struct Memory {
     /// Ranges with memory behind them, first address to end; no two touch.
     ranges: BTreeMap<u64, u64>,
     /// Active blocks by address; whether they were given back and wait.
-    active: HashMap<u64, bool>,
+    active: BTreeMap<u64, bool>,
 }
 
 impl Memory {
     fn of<'a>(segments: impl Iterator<Item = &'a Segment>) -> Self {
-        let mut memory = Memory { ranges: BTreeMap::new(), active: HashMap::new() };
+        let mut memory = Memory { ranges: BTreeMap::new(), active: BTreeMap::new() };
         for segment in segments {
             memory.add(segment.address, segment.address.saturating_add(segment.total_size));
             let active = segment.blocks.iter().filter(|block| block.kind.is_active());
@@ -56,7 +54,10 @@ impl Memory {
     fn undo(&mut self, entry: &Entry) -> bool {
         let end = entry.addr.saturating_add(entry.size);
         match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => self.remove(entry.addr, end),
+            Action::SegmentAlloc | Action::SegmentMap => {
+                // With live blocks in it, memory was there all the time.
+                self.active.range(entry.addr..end).next().is_none() && self.remove(entry.addr, end)
+            }
             Action::SegmentFree | Action::SegmentUnmap => {
                 let apart = entry.size > 0 && self.is_apart(entry.addr, end);
                 if apart {
@@ -65,11 +66,11 @@ impl Memory {
                 apart
             }
             Action::FreeCompleted => {
-                let absent = !self.active.contains_key(&entry.addr);
-                if absent {
+                let fits = !self.active.contains_key(&entry.addr) && self.holds(entry.addr, end);
+                if fits {
                     self.active.insert(entry.addr, true);
                 }
-                absent
+                fits
             }
             Action::FreeRequested => match self.active.get_mut(&entry.addr) {
                 Some(waits) => core::mem::replace(waits, false),
@@ -79,6 +80,11 @@ impl Memory {
             Action::StreamUse => self.active.contains_key(&entry.addr),
             Action::OutOfMemory | Action::Snapshot | Action::HostWait | Action::Other(_) => true,
         }
+    }
+
+    /// Whether there is memory behind all of a range.
+    fn holds(&self, start: u64, end: u64) -> bool {
+        self.ranges.range(..=start).next_back().is_some_and(|(_, &last)| end <= last && start < last)
     }
 
     /// Whether no byte of the range is in any other.
@@ -199,5 +205,14 @@ mod tests {
         assert_eq!(kept(BlockKind::PendingFree, &trace), [true, false]);
         assert_eq!(kept(BlockKind::Allocated, &trace), [false, false]);
         assert_eq!(kept(BlockKind::Inactive, &trace), [true, true]);
+        // Blocks without memory, and memory that blocks are in.
+        let trace = [
+            entry(Action::SegmentMap, 16 * MIB, 2 * MIB),
+            entry(Action::SegmentMap, 32 * MIB, 2 * MIB),
+            entry(Action::Alloc, 32 * MIB, MIB),
+            entry(Action::FreeRequested, 32 * MIB, MIB),
+            entry(Action::FreeCompleted, 32 * MIB, MIB),
+        ];
+        assert_eq!(kept(BlockKind::Allocated, &trace), [false; 5]);
     }
 }
