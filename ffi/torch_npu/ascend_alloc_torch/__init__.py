@@ -7,10 +7,23 @@ From then on all that torch.npu says and does about memory is this allocator's: 
 pools, graphs, limits. README.md beside the package's setup.py has the details and the limits.
 """
 
+from __future__ import annotations
+
 import atexit
+import ctypes
+import os
 from pathlib import Path
 
-__all__ = ["BuiltForAnotherVersion", "built_against", "install", "library_path"]
+__all__ = [
+    "BuiltForAnotherVersion",
+    "built_against",
+    "install",
+    "library_path",
+    "mark",
+    "start_trace",
+    "stop_trace",
+    "write_snapshot",
+]
 
 _installed = None
 
@@ -57,6 +70,35 @@ def install(conf: str | None = None) -> None:
     _installed = handle
     # Runs before torch_npu's own end, in which it gives back what it holds and resets the devices.
     atexit.register(_finish, _C)
+
+
+def start_trace(path: str | os.PathLike) -> None:
+    """Begins to record what happens to memory as a trace that `ascend-alloc replay` reads, compressed if the name ends with
+    .zst; what is live stands at its beginning. For both forms. Raises RuntimeError when the file cannot be written."""
+    _tell("ascend_alloc_trace_start", os.fsencode(path))
+
+
+def stop_trace() -> None:
+    """Ends the trace that is being recorded and writes the rest of it. Nothing where there is none."""
+    _tell("ascend_alloc_trace_stop")
+
+
+def mark(text: str) -> None:
+    """Says something to the trace that is being recorded, where it is a marker, such as the beginning of a step."""
+    _tell("ascend_alloc_mark", text.encode())
+
+
+def write_snapshot(path: str | os.PathLike) -> None:
+    """Writes all memory of all devices at this moment to a file: a pickle that PyTorch's memory tools read, or JSON if the
+    name ends with .json. For both forms; unlike torch.npu.memory._dump_snapshot() without Python's stacks."""
+    _tell("ascend_alloc_snapshot_write", os.fsencode(path), 0)
+
+
+def _tell(function: str, *arguments) -> None:
+    library = ctypes.CDLL(library_path())
+    if getattr(library, function)(*arguments) != 0:
+        library.ascend_alloc_last_error.restype = ctypes.c_char_p
+        raise RuntimeError((library.ascend_alloc_last_error() or b"no reason is known").decode(errors="replace"))
 
 
 def _refuse_other_versions(torch_version: str, npu_version: str) -> None:
