@@ -95,7 +95,13 @@ def write_snapshot(path: str | os.PathLike) -> None:
 
 
 def _tell(function: str, *arguments) -> None:
-    library = ctypes.CDLL(library_path())
+    if _installed is None:
+        library = ctypes.CDLL(library_path())
+    else:
+        from . import _C
+
+        # What is looked up in the extension is found in the library that it was loaded with, wherever that lies.
+        library = ctypes.CDLL(_C.__file__)
     if getattr(library, function)(*arguments) != 0:
         library.ascend_alloc_last_error.restype = ctypes.c_char_p
         raise RuntimeError((library.ascend_alloc_last_error() or b"no reason is known").decode(errors="replace"))
