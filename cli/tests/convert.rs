@@ -4,11 +4,16 @@ mod common;
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
+use ascend_alloc::driver::{SimDriver, Stream};
+use ascend_alloc::history::HistoryOptions;
 use ascend_alloc::snapshot_file::{Document, Limits, pickle};
-use ascend_alloc_cli::convert::{Story, write};
+use ascend_alloc::{Config, DeviceAllocator};
+use ascend_alloc_cli::convert::{Line, Story, write};
 use ascend_alloc_cli::snapshot::input;
-use ascend_alloc_cli::trace::Trace;
+use ascend_alloc_cli::trace::{Event, Trace};
+use ascend_sim::{Sim, SimConfig};
 use common::{Run, file, run};
 
 /// Its address, and of each block size, state, and bytes asked for.
@@ -398,6 +403,74 @@ fn snapshot_shows_figures_and_converts_without_loss() {
     let pickle = pickle::read(&std::fs::read(folder.join("a.pickle")).unwrap(), &Limits::default()).unwrap();
     let (tree, _) = input::open(Path::new(&name("shown.json")), &Limits::default()).unwrap();
     assert_eq!(pickle, tree);
+}
+
+/// Runs the events of a trace on an allocator that keeps a history, and reads them back from its snapshot.
+fn run_and_convert(trace: &Trace, events: &[Event]) -> Story {
+    let sim = Sim::new(SimConfig { capacity: 64 << 30, ..SimConfig::default() });
+    let allocator = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    allocator.start_history(&HistoryOptions { entries: 100_000, uses: true, stacks: false });
+    sim.set_device(0).unwrap();
+    let mut streams = vec![Stream(0)];
+    streams.extend((1..trace.streams.len()).map(|_| Stream(sim.create_stream().unwrap())));
+    let mut blocks = vec![None; trace.blocks];
+    for event in events {
+        match *event {
+            Event::Allocate { block, stream, bytes } => {
+                let ptr = allocator.allocate(0, bytes, 0, streams[usize::from(stream)]).unwrap();
+                blocks[block as usize] = Some(ptr);
+            }
+            Event::Free { block } => allocator.deallocate(blocks[block as usize].take().unwrap()).unwrap(),
+            Event::Record { block, stream } => {
+                allocator
+                    .record_stream(blocks[block as usize].unwrap(), streams[usize::from(stream)])
+                    .unwrap();
+            }
+            Event::Synchronize { stream } => allocator.note_host_wait(0, streams[usize::from(stream)]),
+            Event::Marker { label } => allocator.mark(&trace.labels[label as usize]),
+        }
+    }
+    let pickle = allocator.full_snapshot(true).to_pickle(pickle::Protocol::Two).unwrap();
+    let document = Document::from_tree(&pickle::read(&pickle, &Limits::default()).unwrap()).unwrap();
+    assert!(document.figures.contains(&("events_left_out".to_owned(), 0)), "{:?}", document.figures);
+    blocks.into_iter().flatten().for_each(|ptr| allocator.deallocate(ptr).unwrap());
+    Story::of(&document, 0)
+}
+
+#[test]
+fn a_trace_that_ran_here_comes_back_from_the_snapshot() {
+    // T8 has two streams, uses on both, and waits.
+    for (name, most) in [("T0.trace.zst", usize::MAX), ("T8.trace.zst", 8000)] {
+        let trace = Trace::open(&common::repository_trace(name)).unwrap();
+        let events = &trace.events[..trace.events.len().min(most)];
+        let story = run_and_convert(&trace, events);
+        assert_eq!(story.before, []);
+        let number = |stream: u16| u32::from(stream);
+        let expected: Vec<Line> = events
+            .iter()
+            .map(|event| match *event {
+                Event::Allocate { block, stream, bytes } => {
+                    Line::Allocate { id: u64::from(block) + 1, bytes, stream: number(stream) }
+                }
+                Event::Free { block } => Line::Free { id: u64::from(block) + 1 },
+                Event::Record { block, stream } => {
+                    Line::Record { id: u64::from(block) + 1, stream: number(stream) }
+                }
+                Event::Synchronize { stream } => Line::Wait { stream: number(stream) },
+                Event::Marker { label } => {
+                    let label = &trace.labels[label as usize];
+                    let recorded = if label == "teardown" { " (recorded)" } else { "" };
+                    Line::Marker { label: format!("{label}{recorded}") }
+                }
+            })
+            .collect();
+        let differs = story.lines.iter().zip(&expected).position(|(told, ran)| told != ran);
+        assert_eq!(differs.map(|at| (at, &story.lines[at], &expected[at])), None, "{name}");
+        assert_eq!(story.lines.len(), expected.len());
+        if name == "T8.trace.zst" {
+            assert!(expected.iter().any(|line| matches!(line, Line::Record { .. })));
+        }
+    }
 }
 
 /// Every key that PyTorch 2.15 writes for a GPU, and some of versions to come.

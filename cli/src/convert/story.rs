@@ -98,6 +98,8 @@ struct Live {
     stream: u32,
     /// Whether it was freed on the host, and its memory is in use still.
     freed: bool,
+    /// Whether events told of uses on other streams.
+    used: bool,
 }
 
 /// What is known of what comes later.
@@ -219,7 +221,7 @@ impl Teller {
         let stream = self.number(entry.stream);
         let id = self.id();
         self.story.lines.push(Line::Allocate { id, bytes: entry.size, stream });
-        self.live.insert(entry.addr, Live { id, end, stream, freed: false });
+        self.live.insert(entry.addr, Live { id, end, stream, freed: false, used: false });
         self.touch(entry.addr, end);
     }
 
@@ -232,7 +234,7 @@ impl Teller {
             Some(block) => *block,
             None => self.found(entry),
         };
-        if completed == Completed::Later {
+        if completed == Completed::Later && !block.used {
             let other = self.other_stream(block.stream);
             self.story.lines.push(Line::Record { id: block.id, stream: other });
         }
@@ -256,15 +258,20 @@ impl Teller {
     }
 
     fn stream_use(&mut self, entry: &Entry) {
-        let known = self.live.range(..=entry.addr).next_back().map(|(_, &block)| block);
-        let block = match known {
-            Some(block) if block.end > entry.addr => block,
-            _ if entry.size > 0 => self.found(entry),
-            _ => return self.count("uses of unknown blocks: left out"),
+        let known = self.live.range(..=entry.addr).next_back().filter(|(_, block)| block.end > entry.addr);
+        let addr = match known {
+            Some((&addr, _)) => addr,
+            None if entry.size > 0 => {
+                self.found(entry);
+                entry.addr
+            }
+            None => return self.count("uses of unknown blocks: left out"),
         };
-        if block.freed {
+        let Some(block) = self.live.get_mut(&addr).filter(|block| !block.freed) else {
             return self.count("uses of freed blocks: left out");
-        }
+        };
+        block.used = true;
+        let block = *block;
         let stream = self.number(entry.stream);
         self.story.lines.push(Line::Record { id: block.id, stream });
     }
@@ -283,7 +290,7 @@ impl Teller {
         }
         // It was there all the time, so that no other block from before overlaps it.
         self.touch(entry.addr, end);
-        let block = Live { id, end, stream, freed: false };
+        let block = Live { id, end, stream, freed: false, used: false };
         self.live.insert(entry.addr, block);
         block
     }
