@@ -194,6 +194,41 @@ fn a_file_has_all_events_and_what_contexts_stand_for() {
 }
 
 #[test]
+fn a_file_has_what_several_threads_do_in_one_order_and_memory_stays_small() {
+    let folder = folder("threads");
+    let path = folder.join("e.zst");
+    let (sim, allocator) = allocator(&format!("history_file:{}", path.display()), 1);
+    sim.set_device(0).unwrap();
+    let streams: Vec<Stream> = (0..3).map(|_| Stream(sim.create_stream().unwrap())).collect();
+    std::thread::scope(|scope| {
+        for &stream in &streams {
+            let allocator = &allocator;
+            scope.spawn(move || {
+                for round in 0..20_000 {
+                    let ptr = allocator.allocate(0, 700 + round % 3 * 1000, 0, stream).unwrap();
+                    allocator.deallocate(ptr).unwrap();
+                }
+            });
+        }
+    });
+    assert!(allocator.flush_files());
+    let last = allocator.history_status().last;
+    // What is written is dropped as soon as the next list is full.
+    for _ in 0..64 {
+        let ptr = allocator.allocate(0, 700, 0, streams[0]).unwrap();
+        allocator.deallocate(ptr).unwrap();
+    }
+    assert!(allocator.history_status().bytes < 4_000 * 72, "{:?}", allocator.history_status());
+    drop(allocator);
+    let lines = lines(&path);
+    assert!(!lines.iter().any(|line| line.starts_with("# lost")));
+    let told = events(&lines);
+    assert!(told.windows(2).all(|two| two[0].sequence + 1 == two[1].sequence), "each once, in order");
+    assert!(last > 120_000 && told.last().unwrap().sequence > last + 128);
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
 fn files_take_turns_and_the_oldest_go() {
     let folder = folder("turns");
     let path = folder.join("e.txt");

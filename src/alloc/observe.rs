@@ -104,11 +104,11 @@ impl DeviceAllocator {
         }
         // What fails has been said and counted.
         if let Some(path) = &observe.history_file {
-            *self.tellers.journal.lock() = self.write_history(OwnPath::new(path), &observe).ok();
+            *self.tellers.journal.lock() = self.write_history(OwnPath::for_ever(path), &observe).ok();
         }
         let variable = std::env::var(TRACE_VARIABLE).ok().filter(|path| !path.is_empty());
         if let Some(path) = observe.trace_file.clone().or(variable) {
-            *self.tellers.trace.lock() = self.write_trace(OwnPath::new(&path)).ok();
+            *self.tellers.trace.lock() = self.write_trace(OwnPath::for_ever(&path)).ok();
         }
         self.tellers.oom = OomReports::new(&observe, self.sources(), &self.tellers.failed);
         let source = stats_export::Source {

@@ -53,7 +53,7 @@ pub(super) struct OomReports {
 impl OomReports {
     /// Reports as the settings want them, if they want any. The last events are kept for them from now on.
     pub(super) fn new(observe: &Observe, sources: Sources, failed: &Arc<AtomicU64>) -> Option<Self> {
-        let path = OwnPath::new(observe.oom_report.as_ref()?);
+        let path = OwnPath::for_ever(observe.oom_report.as_ref()?);
         // Never read, so that there are always as many: for as long as the allocator lives, with which its history goes.
         sources.history.add_reader(EVENTS, EVENTS_TOLD, Arc::default());
         Some(Self {

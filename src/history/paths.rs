@@ -7,12 +7,16 @@ use crate::sync::Mutex;
 
 static TAKEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A path that nobody else of this process uses, until this is dropped.
+/// A path that nobody else of this process uses.
 #[derive(Debug)]
-pub(crate) struct OwnPath(PathBuf);
+pub(crate) struct OwnPath {
+    path: PathBuf,
+    /// Nobody gets it later either.
+    for_ever: bool,
+}
 
 impl OwnPath {
-    /// The path with the process's number for each `%p`; with `.2`, `.3` and so on behind it where it is taken. What comes
+    /// A path for as long as this lives: with the process's number for each `%p`; with `.2`, `.3` and so on behind it where it is taken. What comes
     /// after the name's first dot stays at the end: `a.trace.zst` becomes `a.2.trace.zst`.
     pub(crate) fn new(pattern: &str) -> Self {
         let first = PathBuf::from(pattern.replace("%p", &std::process::id().to_string()));
@@ -24,18 +28,27 @@ impl OwnPath {
             path = numbered(&first, number);
         }
         taken.push(path.clone());
-        Self(path)
+        Self { path, for_ever: false }
+    }
+
+    /// The same, and nobody of this process gets the path later: what one allocator wrote is not written over by the next.
+    pub(crate) fn for_ever(pattern: &str) -> Self {
+        let mut own = Self::new(pattern);
+        own.for_ever = true;
+        own
     }
 
     /// The path.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for OwnPath {
     fn drop(&mut self) {
-        TAKEN.lock().retain(|path| *path != self.0);
+        if !self.for_ever {
+            TAKEN.lock().retain(|path| *path != self.path);
+        }
     }
 }
 
@@ -72,6 +85,8 @@ mod tests {
         assert_eq!(two.path(), Path::new(&format!("/x/y-{process}.2.trace.zst")));
         drop(one);
         assert_eq!(OwnPath::new("/x/y-%p.trace.zst").path(), Path::new(&format!("/x/y-{process}.trace.zst")));
+        drop((OwnPath::for_ever("/x/z"), two));
+        assert_eq!(OwnPath::new("/x/z").path(), Path::new("/x/z.2"));
         assert_eq!(numbered(Path::new(".hidden"), 3), Path::new(".hidden.3"));
         assert_eq!(behind(Path::new("a/b"), ".txt"), Path::new("a/b.txt"));
     }
