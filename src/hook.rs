@@ -1,7 +1,7 @@
 //! What a framework hooks in: a function that is told what happens to memory, and functions that free some.
 
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -137,7 +137,7 @@ struct List {
     ended: u64,
 }
 
-thread_local! {
+crate::sync::thread::thread_local! {
     /// Whether this thread is in a callback.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
@@ -147,7 +147,7 @@ struct Running<'a>(&'a Callbacks, u64);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        INSIDE.with(|inside| inside.set(false));
         let mut list = self.0.list.lock();
         list.running.retain(|&id| id != self.1);
         list.ended += 1;
@@ -179,12 +179,12 @@ impl Callbacks {
 
     /// Whether there is one that this thread could call.
     pub(crate) fn is_any(&self) -> bool {
-        self.any.load(Relaxed) && !INSIDE.get()
+        self.any.load(Relaxed) && !INSIDE.with(Cell::get)
     }
 
     /// Calls the next one behind number `after` that nobody is in.
     pub(crate) fn call_next(&self, device: DeviceId, bytes: u64, after: u64) -> Asked {
-        if INSIDE.get() {
+        if INSIDE.with(Cell::get) {
             return Asked::Nobody { left_out: false };
         }
         let mut list = self.list.lock();
@@ -194,7 +194,7 @@ impl Callbacks {
         };
         list.running.push(id);
         drop(list);
-        INSIDE.set(true);
+        INSIDE.with(|inside| inside.set(true));
         let running = Running(self, id);
         let freed = callback(device, bytes);
         drop(running);
@@ -203,7 +203,7 @@ impl Callbacks {
 
     /// Waits until a callback that runs now in another thread returns, or none runs; false when none did in time.
     pub(crate) fn wait_for_end(&self, patience: Duration) -> bool {
-        if INSIDE.get() {
+        if INSIDE.with(Cell::get) {
             return false;
         }
         let deadline = Instant::now() + patience;

@@ -1,7 +1,8 @@
 //! What an allocator tells of itself: snapshots, its history, and what goes to the outside in the background.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::device::Device;
 use super::oom_report::OomReports;

@@ -17,7 +17,7 @@ use crate::history::paths::{OwnPath, behind};
 use crate::history::{Context, Event};
 use crate::snapshot::FullSnapshot;
 use crate::snapshot_file::pickle::Protocol;
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// The last events that a report has.
 pub(super) const EVENTS_TOLD: u64 = 1000;

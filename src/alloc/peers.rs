@@ -94,7 +94,7 @@ impl Caller<'_> {
                     Err(error) => return Err(error),
                 }
                 drop(core);
-                std::thread::yield_now();
+                crate::sync::thread::yield_now();
             }
         }
         Ok(())

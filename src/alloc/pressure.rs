@@ -79,7 +79,7 @@ impl Caller<'_> {
         } else {
             // A pool is falling asleep or waking, which is no plan.
             drop(core);
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
             core = self.device.core.lock();
         }
         if core.generation != generation {

@@ -22,7 +22,7 @@ const MOST_ALIGN: u64 = 1 << 30;
 /// epochs are closed to get them back.
 const WAITING_SHARE: u64 = 64;
 
-pub(super) type Guard<'a> = parking_lot::MutexGuard<'a, Core>;
+pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;
 
 impl Caller<'_> {
     /// A block of at least `bytes` bytes at a multiple of `align` for `stream`, from the pool of that serial.

@@ -4,9 +4,9 @@
 //! The newest route that accepts a request wins, so that routes nest. While a device has no route, a
 //! request pays one relaxed load for all this.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::thread::ThreadId;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use crate::driver::Stream;
 use crate::sync::Mutex;
@@ -48,7 +48,7 @@ impl RouteFilter {
         match self {
             Self::All => true,
             Self::ThisThread => false,
-            Self::Thread(thread) => std::thread::current().id() == *thread,
+            Self::Thread(thread) => crate::sync::thread::current().id() == *thread,
             Self::Stream(of) => stream == *of,
             Self::CapturedWith(of) => stream == *of || captured_with(*of),
             Self::Accepts(function) => function(stream),
@@ -92,7 +92,7 @@ impl Routes {
     /// Adds a route to the pool of that serial; its number.
     pub(super) fn begin(&self, pool: u64, filter: RouteFilter, capture: bool) -> u64 {
         let filter = match filter {
-            RouteFilter::ThisThread => RouteFilter::Thread(std::thread::current().id()),
+            RouteFilter::ThisThread => RouteFilter::Thread(crate::sync::thread::current().id()),
             other => other,
         };
         let mut table = self.list.lock();

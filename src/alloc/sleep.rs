@@ -278,7 +278,7 @@ impl Caller<'_> {
         // Another thread's driver calls for these pools end soon, and no new ones begin.
         while pools.iter().any(|&pool| core.is_moving(pool)) {
             drop(core);
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
             core = self.device.core.lock();
         }
         let mut chore = Request::chore();

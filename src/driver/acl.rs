@@ -11,7 +11,7 @@ use super::{
     PhysicalHandle, ShareForm, ShareName, StateChanges, Stream, SubmitHook, submit::Submit,
 };
 use crate::acl::{Acl, LoadError, Search, codes, sys};
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 mod contexts;
 mod host;

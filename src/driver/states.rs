@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{DeviceId, Stream};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::plain::{Mutex, MutexGuard};
 
 /// How many ends of streams are kept one by one; after more, all streams count as ended.
 const ROOM: usize = 256;

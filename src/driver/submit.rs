@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::Arc;
 
 use super::{CODE_STREAM_CAPTURED, DeviceId, DriverError, DriverResult, Stream};
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// Hands everything over that was queued for a stream before the call, or for the whole device where there is no
 /// stream; answers whether that was possible. Called without any lock, by the thread that allocates or

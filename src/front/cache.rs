@@ -1,6 +1,6 @@
 //! The front cache of one device: its shards, and the streams they know.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use super::counts::{Counts, amounts};
@@ -18,7 +18,7 @@ use crate::history::log::{History, Lists, Noter, Said};
 use crate::sync::FlagGuard;
 
 /// Shards of a device.
-const SHARDS: usize = 32;
+const SHARDS: usize = if cfg!(ascend_alloc_shuttle) { 2 } else { 32 };
 
 /// What became of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! A block that waits keeps the room it took: it is active all the time, so handing it out again needs
 //! none. What waits is in the ring and not counted here. All numbers are changed under the shard's flag.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 /// By quantity: count, bytes, requested bytes.
 pub(crate) type Amounts = [i64; 3];

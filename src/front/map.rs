@@ -13,7 +13,7 @@
 //! Units are never freed, because readers hold no lock; a unit serves whatever is reserved at its
 //! addresses next.
 
-use core::sync::atomic::{
+use crate::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::OnceLock;

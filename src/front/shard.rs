@@ -11,7 +11,7 @@
 //! Streams are spread over the shards of their device. A shard's counts of allocations and frees are
 //! its own, so that two threads on two streams share no cache line.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 use super::counts::{Amounts, Counts};
@@ -28,7 +28,7 @@ use crate::history::log::{Noter, Said};
 use crate::sync::Flag;
 
 /// Sets of a shard.
-const SETS: usize = 128;
+const SETS: usize = if cfg!(ascend_alloc_shuttle) { 4 } else { 128 };
 /// Slots of a set.
 const WAYS: usize = 2;
 /// Slots for small blocks; those of the queue follow.

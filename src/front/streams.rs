@@ -4,8 +4,8 @@
 //! shard; whoever opens another epoch passes through those flags before it records the event that closes
 //! the old one, so that a free that still saw the old epoch has happened before the event.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use super::uses::{COLUMNS, Mask};
 use crate::core::stream::StreamId;

@@ -13,7 +13,7 @@
 //! A byte that is set too late, by a program that records a block it has freed, makes the block's next
 //! owner wait for one stream more, and nothing else.
 
-use core::sync::atomic::{AtomicU8, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
+use crate::sync::atomic::{AtomicU8, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
 /// Streams of a device that can have a column.
 pub(crate) const COLUMNS: usize = 12;

@@ -6,7 +6,7 @@ use core::num::NonZeroU32;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// Names a text or a captured stack; see [`context`]. The same text has the same number in the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

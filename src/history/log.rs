@@ -21,7 +21,7 @@ use super::control::Control;
 use super::event::{Action, Event};
 use super::worker::Signal;
 use crate::driver::{DeviceId, Stream};
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// Events of a list.
 const LIST: usize = 64;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 static TAKEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::log::{Batch, History};
 use super::worker::{Signal, Worker};
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// Between two turns of a writer, unless many events come.
 const PERIOD: Duration = Duration::from_millis(200);

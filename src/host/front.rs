@@ -20,7 +20,7 @@
 //!
 //! States change under the flag of the list of the entry's length. The fields are relaxed atomics.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

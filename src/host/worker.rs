@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::plain::{Condvar, Mutex};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
