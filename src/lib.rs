@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`DeviceAllocator`], [`DeviceBuffer`], [`DeviceAlloc`] | one device after another; slow calls; what is public | the trait's contract |
 //! | [`host`] | page-locked host memory: the same heap with the host in place of the device; registration, transfers | where memory is touched |
+//! | [`snapshot_file`] | snapshots as pickles and JSON for PyTorch's memory tools; reads those of anybody | forbidden |
 //! | front cache (private) | repeated sizes without the device's lock; addresses to blocks | forbidden |
 //! | core (private) | blocks, segments, chunks, streams and epochs as plain data; plans of driver calls | forbidden |
 //! | [`driver`] | one method for each call of the device, and the clock | in `AclDriver` |

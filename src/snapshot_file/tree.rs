@@ -1,5 +1,7 @@
 //! What a file says: values in one list, by number, so that what is shared stays shared.
 
+use hashbrown::HashSet;
+
 use super::{FileError, Limits};
 
 /// Deepest nesting that any limit allows: those who walk a tree recurse that deep.
@@ -153,25 +155,31 @@ impl Tree {
 /// Whether two trees say the same, shared or not. Numbers that are not a number are the same.
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
-        same(self, self.root, other, other.root)
+        same(self, self.root, other, other.root, &mut HashSet::new())
     }
 }
 
-fn same(left: &Tree, a: NodeId, right: &Tree, b: NodeId) -> bool {
-    let all = |a: &[NodeId], b: &[NodeId]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| same(left, a, right, b))
+/// Compares two values; `known` are lists and dictionaries that were found to be the same, each compared once.
+fn same(left: &Tree, a: NodeId, right: &Tree, b: NodeId, known: &mut HashSet<(NodeId, NodeId)>) -> bool {
+    let (first, second) = (left.node(a), right.node(b));
+    let is_same = match (first, second) {
+        (Node::List(_), Node::List(_))
+        | (Node::Tuple(_), Node::Tuple(_))
+        | (Node::Set(_), Node::Set(_))
+        | (Node::Dict(_), Node::Dict(_)) => {
+            if known.contains(&(a, b)) {
+                return true;
+            }
+            first.children().count() == second.children().count()
+                && first.children().zip(second.children()).all(|(a, b)| same(left, a, right, b, known))
+        }
+        (Node::Float(a), Node::Float(b)) => return a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
+        (a, b) => return a == b,
     };
-    match (left.node(a), right.node(b)) {
-        (Node::List(a), Node::List(b)) | (Node::Tuple(a), Node::Tuple(b)) | (Node::Set(a), Node::Set(b)) => {
-            all(a, b)
-        }
-        (Node::Dict(a), Node::Dict(b)) => {
-            a.len() == b.len()
-                && a.iter().zip(b).all(|(a, b)| same(left, a.0, right, b.0) && same(left, a.1, right, b.1))
-        }
-        (Node::Float(a), Node::Float(b)) => a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()),
-        (a, b) => a == b,
+    if is_same {
+        known.insert((a, b));
     }
+    is_same
 }
 
 /// Puts a tree together, from the leaves up.
@@ -337,6 +345,8 @@ mod tests {
         assert_eq!(tree.len(), 51);
         // 1 + 10 + ... + 10^50 values.
         assert_eq!(tree.written_out(), u64::MAX);
+        // Nor are they compared so often.
+        assert_eq!(tree.clone(), tree);
     }
 
     #[test]
