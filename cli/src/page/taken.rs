@@ -198,6 +198,7 @@ impl History {
 struct Holders {
     texts: Vec<String>,
     known: HashMap<Frames, i64>,
+    by_text: HashMap<String, i64>,
 }
 
 impl Holders {
@@ -209,10 +210,11 @@ impl Holders {
             return number;
         }
         let text = place(frames).join(" < ");
-        let number = self.texts.iter().position(|known| *known == text).unwrap_or_else(|| {
-            self.texts.push(text);
-            self.texts.len() - 1
-        }) as i64;
+        let next = self.texts.len() as i64;
+        let number = *self.by_text.entry(text).or_insert_with_key(|text| {
+            self.texts.push(text.clone());
+            next
+        });
         self.known.insert(frames.clone(), number);
         number
     }
@@ -265,16 +267,58 @@ fn stream(handle: u64) -> i64 {
 /// Steps as the program named them, at the first event that is not before.
 fn steps(document: &Document, device: u32, entries: &[Entry]) -> Vec<Step> {
     let named = document.annotations.iter().filter(|named| named.device == device && &*named.stage != "END");
+    let mut named: Vec<_> = named.collect();
+    named.sort_by_key(|named| named.time_us);
+    let mut named = named.into_iter().peekable();
     let mut steps: Vec<Step> = Vec::new();
-    for named in named {
-        let at = entries.iter().position(|entry| entry.time_us.is_some_and(|time| time >= named.time_us));
-        if let Some(at) = at {
+    for (at, entry) in entries.iter().enumerate() {
+        while let Some(named) = named.next_if(|named| entry.time_us.is_some_and(|time| time >= named.time_us))
+        {
             steps.push(Step { label: named.name.to_string(), at: at as u64, ..Step::default() });
         }
     }
-    steps.sort_by_key(|step| step.at);
-    if !steps.is_empty() && steps[0].at > 0 {
+    if steps.first().is_some_and(|first| first.at > 0) {
         steps.insert(0, Step { label: "before".to_owned(), ..Step::default() });
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use ascend_alloc::snapshot_file::Annotation;
+
+    use super::*;
+
+    #[test]
+    fn steps_begin_at_the_first_event_that_is_not_before() {
+        let entry = |time_us| Entry {
+            action: Action::Snapshot,
+            addr: 0,
+            size: 0,
+            stream: 0,
+            time_us,
+            pool: None,
+            note: None,
+            frames: Frames::from([]),
+        };
+        let named = |name: &str, stage: &str, time_us| Annotation {
+            device: 0,
+            time_us,
+            name: name.into(),
+            stage: stage.into(),
+        };
+        let entries = [entry(Some(10)), entry(None), entry(Some(20)), entry(Some(30))];
+        let document = Document {
+            annotations: vec![
+                named("late", "START", 25),
+                named("first", "START", 11),
+                named("first", "END", 24),
+                named("never", "START", 99),
+            ],
+            ..Document::default()
+        };
+        let steps = steps(&document, 0, &entries);
+        let seen: Vec<(&str, u64)> = steps.iter().map(|step| (step.label.as_str(), step.at)).collect();
+        assert_eq!(seen, [("before", 0), ("first", 2), ("late", 3)]);
+    }
 }

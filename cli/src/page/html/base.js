@@ -75,10 +75,15 @@ function lastNotAbove(values, sought) {
   return Math.max(0, low - 1);
 }
 
-/** The label of the step that an event falls into. */
+/** The number of the step that an event falls into. */
+function stepNumber(run, event) {
+  run.starts ??= run.steps.map((step) => step.at);
+  return lastNotAbove(run.starts, event);
+}
+
+/** Its label; empty where the run has no steps. */
 function stepOf(run, event) {
-  if (run.steps.length === 0) return "";
-  return run.steps[lastNotAbove(run.steps.map((step) => step.at), event)].label;
+  return run.steps.length === 0 ? "" : run.steps[stepNumber(run, event)].label;
 }
 
 function highest(values) {

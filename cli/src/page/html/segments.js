@@ -111,7 +111,7 @@ class SegmentMap extends Plot {
   hue(block) {
     if (this.hues === "size") return Math.floor(Math.log2(Math.max(block.size, 1))) % 8;
     if (this.hues === "stream" || block.by < 0) return block.stream % 8;
-    return (this.run.kind === "trace" ? lastNotAbove(this.run.steps.map((step) => step.at), block.by) : block.by) % 8;
+    return (this.run.kind === "trace" ? stepNumber(this.run, block.by) : block.by) % 8;
   }
 
   draw(pen) {
