@@ -120,9 +120,11 @@ class Browser:
 
     def picture(self, path):
         """The whole page as a picture."""
-        height = self.run("return document.documentElement.scrollHeight")
-        width = self.run("return innerWidth")
-        before = self.run("return innerHeight")
-        parameters = {"format": "png", "captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": max(height, before), "scale": 1}}
-        answer = self.post("/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": parameters})
+        width, height = self.run("return [innerWidth, document.documentElement.scrollHeight]")
+        whole = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.post("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": whole})
+        # Two frames: one for the new size, one for what is drawn anew because of it.
+        self.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
+        answer = self.post("/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": {"format": "png"}})
+        self.post("/goog/cdp/execute", {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}})
         Path(path).write_bytes(base64.b64decode(answer["data"]))

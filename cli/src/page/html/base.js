@@ -21,6 +21,11 @@ function number(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
+/** A number with its noun. */
+function several(value, noun, plural = `${noun}s`) {
+  return `${number(value)} ${value === 1 ? noun : plural}`;
+}
+
 function percent(part, whole) {
   return whole > 0 ? `${((100 * part) / whole).toFixed(2)} %` : "-";
 }

@@ -172,8 +172,8 @@ function segmentsSection(run, view) {
     select.value = String(run.moments.indexOf(moment));
     const blocks = blocksOf(moment);
     const free = blocks.filter((block) => block.state === 0).reduce((sum, block) => sum + block.size, 0);
-    title.textContent = `After event ${number(moment.at + 1)}: ${number(moment.segments.length)} stretches, ${bytes(moment.reserved)} reserved, `
-      + `${number(blocks.filter((block) => block.state === 1).length)} blocks with ${bytes(moment.live)} live, ${bytes(free)} free (${percent(free, moment.reserved)}).`;
+    title.textContent = `After event ${number(moment.at + 1)}: ${several(moment.segments.length, "stretch", "stretches")}, ${bytes(moment.reserved)} reserved, `
+      + `${several(blocks.filter((block) => block.state === 1).length, "block")} with ${bytes(moment.live)} live, ${bytes(free)} free (${percent(free, moment.reserved)}).`;
     map.show(moment);
     below.replaceChildren(holdersPart(run, moment), sizesPart(moment));
   };

@@ -93,7 +93,7 @@ impl Plot {
             y - 10.0,
             at + 16.0
         );
-        self.legend += 36.0 + name.chars().count() as f64 * 6.6;
+        self.legend += 36.0 + name.chars().count() as f64 * 7.2;
     }
 
     fn across(&mut self, axes: &Axes, value: f64, label: &str) {
@@ -213,7 +213,7 @@ impl Plot {
 
     /// The name of a group of bars; only as many as have room.
     pub(super) fn group_label(&mut self, axes: &Axes, index: usize, label: &str) {
-        const ROOM: f64 = 84.0;
+        const ROOM: f64 = 100.0;
         let wide = axes.x(1.0) - axes.x(0.0);
         let every = (ROOM / wide).ceil().max(1.0) as usize;
         if index.is_multiple_of(every) {
