@@ -20,7 +20,7 @@ use common::{CAPACITY, DEVICE, OTHERS, log_uniform};
 
 /// Stretches of each kind.
 const TURNS: usize = 15;
-/// How long one is: three publications.
+/// How long one is: three publications, the first with a look at each block.
 const STRETCH: Duration = Duration::from_millis(3_100);
 /// Pairs between two looks at the clock.
 const BATCH: u32 = 10_000;
@@ -67,7 +67,7 @@ fn main() {
     let blocks = median(&mut times(single, || allocator.publish_blocks()));
     drop_values();
     println!("publish()            {:>7.1} us", statistics);
-    println!("publish_blocks()     {:>7.1} us, with the recorder's own reading", blocks);
+    println!("publish_blocks()     {:>7.1} us", blocks);
 }
 
 /// An allocator with other blocks live, as in the pair bench.

@@ -38,6 +38,8 @@ use crate::stats::{StatArray, Stats};
 
 /// A timer does not look at single blocks while there are more of them than this.
 const MOST_BLOCKS: i64 = 100_000;
+/// Nor does it more often: a look costs as much as some dozen publications of statistics.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(15);
 
 /// What is published of a device; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -197,25 +199,38 @@ impl DeviceAllocator {
         }
     }
 
-    /// Publishes once a period, by a thread of its own, with a look at each block while there are at most 100 000. It
-    /// ends when what is returned is dropped; the allocator may end before.
+    /// Publishes the statistics once a period, by a thread of its own, and with the first of them and then every 15 seconds what
+    /// needs a look at each block, while there are at most 100 000. It ends when what is returned is dropped; the allocator
+    /// may end before.
     ///
     /// # Errors
     ///
     /// The thread cannot be made.
     pub fn publish_every(self: &Arc<Self>, period: Duration) -> std::io::Result<PublishTimer> {
         let allocator = Arc::downgrade(self);
-        let turn = move |_last| turn(&allocator);
+        let between = turns_between_looks(period);
+        let mut turns = 0_u64;
+        let turn = move |_last| {
+            turn(&allocator, turns.is_multiple_of(between));
+            turns += 1;
+        };
         let worker = Worker::start("ascend-alloc-publish", period, Arc::default(), turn)?;
         Ok(PublishTimer { _worker: worker })
     }
 }
 
-fn turn(allocator: &Weak<DeviceAllocator>) {
+/// Of so many turns one looks at blocks.
+fn turns_between_looks(period: Duration) -> u64 {
+    let turns = BETWEEN_LOOKS.as_nanos().div_ceil(period.as_nanos().max(1));
+    u64::try_from(turns).unwrap_or(u64::MAX).max(1)
+}
+
+fn turn(allocator: &Weak<DeviceAllocator>, looks: bool) {
     let Some(allocator) = allocator.upgrade() else { return };
     for figures in allocator.figures() {
         figures.publish(&[]);
-        if figures.stats.active.all.current <= MOST_BLOCKS
+        if looks
+            && figures.stats.active.all.current <= MOST_BLOCKS
             && let Ok(snapshot) = allocator.snapshot(figures.device)
         {
             publish_snapshot(&figures, &snapshot);
@@ -268,6 +283,20 @@ fn publish_snapshot(figures: &DeviceFigures, snapshot: &Snapshot) {
         let histogram = histogram!("ascend_alloc_block_size_bytes", labels.clone());
         for (size, count) in sizes {
             histogram.record_many(size as f64, count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_looked_at_every_fifteen_seconds() {
+        for (millis, turns) in
+            [(0, 15_000_000_000), (1, 15_000), (1_000, 15), (4_000, 4), (15_000, 1), (60_000, 1)]
+        {
+            assert_eq!(turns_between_looks(Duration::from_millis(millis)), turns, "{millis} ms");
         }
     }
 }
