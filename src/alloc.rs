@@ -1,6 +1,7 @@
 //! The public allocator: device memory through `&self`, for any number of devices and threads.
 
 use core::alloc::Layout;
+use core::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 mod buffer;
@@ -146,6 +147,8 @@ pub struct DeviceAllocator {
     changes: Arc<StateChanges>,
     /// For host memory: the bytes of a page.
     host_page: Option<u64>,
+    /// Whether calls have to note what they do.
+    noting: AtomicBool,
     /// What happened, as far as anybody wants to know.
     history: Arc<History>,
     /// Where is noted what belongs to no shard and no core.
@@ -193,6 +196,7 @@ impl DeviceAllocator {
             imports: Mutex::default(),
             changes,
             host_page: None,
+            noting: AtomicBool::new(false),
             marks: Noter::new(&Lists::new(&history, 0, 0), 0),
             history,
             tellers: observe::Tellers::default(),
@@ -215,7 +219,7 @@ impl DeviceAllocator {
             && align & align.wrapping_sub(1) == 0
             && !state.routes.any()
             && !self.changes.any()
-            && !self.history.is_on()
+            && !self.is_noting()
             && let Some(address) = state.take_resting::<false>(&self.map, bytes, stream)
         {
             self.watch(state, 3);
@@ -237,7 +241,7 @@ impl DeviceAllocator {
     pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && !self.history.is_on()
+            && !self.is_noting()
             && state.rest::<false>(entry, ptr.0, owner.is_small())
         {
             self.watch(state, 3);
@@ -257,7 +261,7 @@ impl DeviceAllocator {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && !self.changes.any()
-            && !self.history.is_on()
+            && !self.is_noting()
             && state.front.record(entry, ptr.0, owner.is_small(), stream)
         {
             self.watch(state, 3);
@@ -477,12 +481,20 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn allocate_slowly(&self, device: DeviceId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
-        let _context = self.capture_context();
-        if self.history.is_on()
-            && let Some(ptr) = self.allocate_noted(device, bytes, align, stream)
-        {
-            return Ok(ptr);
+        if self.is_noting() {
+            return self.allocate_noted(device, bytes, align, stream);
         }
+        self.allocate_by_core(device, bytes, align, stream)
+    }
+
+    /// A block from the core.
+    fn allocate_by_core(
+        &self,
+        device: DeviceId,
+        bytes: u64,
+        align: u64,
+        stream: Stream,
+    ) -> Result<DevicePtr> {
         let state = self.device(device)?;
         let align = self.alignment(bytes, align)?;
         if bytes == 0 {
@@ -522,7 +534,15 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn record_slowly(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
-        if ptr.is_null() || (self.history.is_on() && self.record_noted(ptr, stream)) {
+        if self.is_noting() {
+            return self.record_noted(ptr, stream);
+        }
+        self.record_by_core(ptr, stream)
+    }
+
+    /// Has the core note a use on another stream.
+    fn record_by_core(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        if ptr.is_null() {
             return Ok(());
         }
         let device = self.owner(ptr.0)?;
@@ -534,8 +554,15 @@ impl DeviceAllocator {
     #[cold]
     #[inline(never)]
     fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
-        let _context = self.capture_context();
-        if ptr.is_null() || (self.history.is_on() && self.deallocate_noted(ptr)) {
+        if self.is_noting() {
+            return self.deallocate_noted(ptr);
+        }
+        self.deallocate_by_core(ptr)
+    }
+
+    /// Gives a block back to the core.
+    fn deallocate_by_core(&self, ptr: DevicePtr) -> Result<()> {
+        if ptr.is_null() {
             return Ok(());
         }
         let freed = self.owner(ptr.0).and_then(|device| self.caller(device).deallocate(ptr.0));

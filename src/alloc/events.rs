@@ -1,75 +1,88 @@
 //! The ways of calls while events are kept: as the usual ones, and what happens is noted.
 
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::OnceLock;
 
 use super::{DeviceAllocator, DevicePtr};
 use crate::driver::{DeviceId, Stream};
+use crate::error::Result;
 use crate::history::OfCall;
 use crate::history::log::STACKS;
 
 impl DeviceAllocator {
-    /// A block from the front, as [`allocate`](Self::allocate) tries it first.
+    /// Whether calls go this way.
     #[inline]
+    pub(super) fn is_noting(&self) -> bool {
+        self.noting.load(Relaxed)
+    }
+
+    /// Sends calls this way, or no longer, as the history wants it. To be called after each change of that.
+    pub(super) fn follow_history(&self) {
+        // Under a lock: of two changes at the same time the later look counts.
+        let _turn = self.tellers.following.lock();
+        self.noting.store(self.history.is_on(), Relaxed);
+    }
+
+    /// [`allocate`](Self::allocate) while events are kept.
+    #[inline(never)]
     pub(super) fn allocate_noted(
         &self,
         device: DeviceId,
         bytes: u64,
         align: u64,
         stream: Stream,
-    ) -> Option<DevicePtr> {
-        self.note_clock();
-        let state = self.devices.get(device as usize)?.get()?;
-        let usual = align <= crate::core::UNIT && align & align.wrapping_sub(1) == 0;
-        if !usual || state.routes.any() || self.changes.any() {
-            return None;
-        }
-        let address = state.take_resting::<true>(&self.map, bytes, stream)?;
-        self.watch(state, 3);
-        Some(DevicePtr(address))
-    }
-
-    /// Lets a freed block rest in the front, as [`deallocate`](Self::deallocate) tries it first.
-    #[inline]
-    pub(super) fn deallocate_noted(&self, ptr: DevicePtr) -> bool {
-        self.note_clock();
-        let Some((owner, entry)) = self.map.find(ptr.0) else { return false };
-        let Some(state) = self.devices.get(owner.device() as usize).and_then(OnceLock::get) else {
-            return false;
-        };
-        let done = state.rest::<true>(entry, ptr.0, owner.is_small());
-        if done {
+    ) -> Result<DevicePtr> {
+        let _context = self.begin_noted();
+        if let Some(Some(state)) = self.devices.get(device as usize).map(OnceLock::get)
+            && align <= crate::core::UNIT
+            && align & align.wrapping_sub(1) == 0
+            && !state.routes.any()
+            && !self.changes.any()
+            && let Some(address) = state.take_resting::<true>(&self.map, bytes, stream)
+        {
             self.watch(state, 3);
+            return Ok(DevicePtr(address));
         }
-        done
+        self.allocate_by_core(device, bytes, align, stream)
     }
 
-    /// Notes a use on another stream in the front, as [`record_stream`](Self::record_stream) tries it first.
-    #[inline]
-    pub(super) fn record_noted(&self, ptr: DevicePtr, stream: Stream) -> bool {
-        self.note_clock();
-        let Some((owner, entry)) = self.map.find(ptr.0) else { return false };
-        let Some(state) = self.devices.get(owner.device() as usize).and_then(OnceLock::get) else {
-            return false;
-        };
-        if self.changes.any() || !state.front.record(entry, ptr.0, owner.is_small(), stream) {
-            return false;
+    /// [`deallocate`](Self::deallocate) while events are kept.
+    #[inline(never)]
+    pub(super) fn deallocate_noted(&self, ptr: DevicePtr) -> Result<()> {
+        let _context = self.begin_noted();
+        if let Some((owner, entry)) = self.map.find(ptr.0)
+            && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
+            && state.rest::<true>(entry, ptr.0, owner.is_small())
+        {
+            self.watch(state, 3);
+            return Ok(());
         }
-        state.front.note_use(entry, ptr.0, stream);
-        self.watch(state, 3);
-        true
+        self.deallocate_by_core(ptr)
     }
 
-    /// Captures the stack for what is noted until the answer is dropped, if that is wanted. No lock is held.
-    #[inline]
-    pub(super) fn capture_context(&self) -> Option<OfCall> {
-        if self.history.wants(STACKS) { OfCall::captured() } else { None }
+    /// [`record_stream`](Self::record_stream) while events are kept.
+    #[inline(never)]
+    pub(super) fn record_noted(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+        let _context = self.begin_noted();
+        if let Some((owner, entry)) = self.map.find(ptr.0)
+            && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
+            && !self.changes.any()
+            && state.front.record(entry, ptr.0, owner.is_small(), stream)
+        {
+            state.front.note_use(entry, ptr.0, stream);
+            self.watch(state, 3);
+            return Ok(());
+        }
+        self.record_by_core(ptr, stream)
     }
 
-    /// Reads the driver's clock for the next events, if it has not been read for some of them. No lock is held.
+    /// Reads the driver's clock for the next events, if it has not been read for some of them, and captures the stack for
+    /// what is noted until the answer is dropped, if that is wanted. No lock is held.
     #[inline]
-    fn note_clock(&self) {
+    fn begin_noted(&self) -> Option<OfCall> {
         if self.history.is_clock_due() {
             self.history.note_time(self.driver.now());
         }
+        if self.history.wants(STACKS) { OfCall::captured() } else { None }
     }
 }

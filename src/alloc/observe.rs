@@ -29,6 +29,8 @@ const TRACE_VARIABLE: &str = "ASCEND_ALLOC_TRACE";
 pub(super) struct Tellers {
     stats: Option<Worker>,
     journal: Mutex<Option<Writer>>,
+    /// Held while calls are sent another way.
+    pub(super) following: Mutex<()>,
     trace: Mutex<Option<Writer>>,
     /// Reports about requests that failed.
     pub(super) oom: Option<OomReports>,
@@ -119,6 +121,7 @@ impl DeviceAllocator {
             made: 0,
         };
         self.tellers.stats = stats_export::start(&observe, source, &self.tellers.failed);
+        self.follow_history();
     }
 
     fn write_history(&self, path: OwnPath, observe: &Observe) -> std::io::Result<Writer> {
@@ -128,7 +131,12 @@ impl DeviceAllocator {
 
     fn write_trace(&self, path: OwnPath) -> std::io::Result<Writer> {
         self.history.note_time(self.driver.now());
-        Writer::start(&self.history, USES, || Recording::new(path, &self.live_blocks()), &self.tellers.failed)
+        let recording = || {
+            // Before it is looked what is live: what changes after that is noted.
+            self.follow_history();
+            Recording::new(path, &self.live_blocks())
+        };
+        Writer::start(&self.history, USES, recording, &self.tellers.failed)
     }
 
     /// What is handed out.
@@ -162,13 +170,17 @@ impl DeviceAllocator {
         let own = creatable(path)?;
         let writer = self.write_trace(own).map_err(|error| refused(path, &error))?;
         *self.tellers.trace.lock() = Some(writer);
+        self.follow_history();
         Ok(())
     }
 
     /// Ends the trace that is being recorded and writes the rest of it; false when there is none.
     pub fn stop_trace(&self) -> bool {
         let writer = self.tellers.trace.lock().take();
-        writer.is_some()
+        let was = writer.is_some();
+        drop(writer);
+        self.follow_history();
+        was
     }
 
     /// Begins to write all events to a file, as lines of text: docs/history.md in the repository has the format.
@@ -189,19 +201,22 @@ impl DeviceAllocator {
         };
         let writer = self.write_history(own, &observe).map_err(|error| refused(path, &error))?;
         *self.tellers.journal.lock() = Some(writer);
+        self.follow_history();
         Ok(())
     }
 
     /// Ends the file of events that is being written; false when there is none.
     pub fn stop_history_file(&self) -> bool {
         let writer = self.tellers.journal.lock().take();
-        writer.is_some()
+        let was = writer.is_some();
+        drop(writer);
+        self.follow_history();
+        was
     }
 
     /// Writes everything that has happened so far to the files that are being written. False when that took more
     /// than five seconds; it goes on then.
     pub fn flush_files(&self) -> bool {
-        // Not one after the other under both locks: a start may wait for one.
         let journal = self.tellers.journal.lock().as_ref().is_none_or(Writer::flush);
         let trace = self.tellers.trace.lock().as_ref().is_none_or(Writer::flush);
         journal && trace
@@ -251,11 +266,13 @@ impl DeviceAllocator {
     pub fn start_history(&self, options: &HistoryOptions) {
         self.history.note_time(self.driver.now());
         self.history.start(options);
+        self.follow_history();
     }
 
     /// Ends the history: its events go, and their memory. Files that are being written go on.
     pub fn stop_history(&self) {
         self.history.stop();
+        self.follow_history();
     }
 
     /// The events that the history has, by number, and how many of those since its start it has not.

@@ -48,7 +48,7 @@ pub(super) fn amounts(bytes: u64, requested: u64) -> Amounts {
 
 impl Counts {
     /// Counts a block handed out, unless there is no room for it below a peak.
-    #[inline]
+    #[inline(always)]
     pub(super) fn charge(&self, bytes: u64, requested: u64) -> bool {
         let amounts = amounts(bytes, requested);
         let left: Amounts = core::array::from_fn(|q| self.room[q].load(Relaxed) - amounts[q]);
@@ -63,14 +63,14 @@ impl Counts {
     }
 
     /// Counts a block given back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn refund(&self, bytes: u64, requested: u64) {
         self.room.iter().zip(amounts(bytes, requested)).for_each(|(room, amount)| add(room, amount));
     }
 
     /// Counts a waiting block handed out again, for `requested` bytes instead of `before`, unless there is
     /// no room for the difference.
-    #[inline]
+    #[inline(always)]
     pub(super) fn resume(&self, bytes: u64, before: u64, requested: u64) -> bool {
         let more = requested as i64 - before as i64;
         if more != 0 {

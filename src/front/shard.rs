@@ -109,7 +109,7 @@ fn set_of(key: u64) -> usize {
 
 impl Shard {
     /// The slot that holds a block of this key: of a set, or the latest in the queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, key: u64, small: bool) -> Option<usize> {
         if small {
             let set = set_of(key);
@@ -121,7 +121,7 @@ impl Shard {
     }
 
     /// Notes that something rests here.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_used(&self) {
         // A store is dear just before the flag is taken the next time; a look is not.
         if !self.used.load(Relaxed) {
@@ -130,7 +130,7 @@ impl Shard {
     }
 
     /// A slot for a freed block: one that is empty of the key's set, or the next of the queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn vacant(&self, key: u64, small: bool) -> Option<usize> {
         if small {
             let set = set_of(key);
@@ -142,7 +142,7 @@ impl Shard {
     }
 
     /// Whether the block of an entry, which begins at `address`, rests here.
-    #[inline]
+    #[inline(always)]
     pub(super) fn holds(&self, entry: &Entry, address: u64, small: bool) -> bool {
         let at = entry.rests_at();
         match self.slots.get(at) {
@@ -158,7 +158,7 @@ impl Shard {
     }
 
     /// Takes a block out of its slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&self, at: usize, map: &AddressMap) {
         if at < SMALL {
             self.slots[at].address.store(0, Relaxed);
@@ -169,6 +169,7 @@ impl Shard {
     }
 
     /// Takes a slot out of the queue; the later ones move up.
+    #[inline(always)]
     fn unqueue(&self, at: usize, map: &AddressMap) {
         let last = SMALL + self.queued.load(Relaxed) as usize - 1;
         for at in at..last {
