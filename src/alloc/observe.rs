@@ -1,8 +1,7 @@
 //! What an allocator tells of itself: snapshots, its history, and what goes to the outside in the background.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::device::Device;
 use super::oom_report::OomReports;
@@ -19,7 +18,7 @@ use crate::history::worker::Worker;
 use crate::history::writer::Writer;
 use crate::history::{Action, Event, HistoryBatch, HistoryOptions, HistoryStatus, intern, set_context};
 use crate::snapshot::{DeviceState, FullSnapshot};
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 
 /// The variable that names a file for a trace to be recorded to.
 const TRACE_VARIABLE: &str = "ASCEND_ALLOC_TRACE";

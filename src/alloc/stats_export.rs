@@ -3,10 +3,10 @@
 //! Everything is done by a thread of its own, which takes the locks that reading statistics takes. docs/statistics.md
 //! says what is written.
 
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
