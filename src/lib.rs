@@ -26,6 +26,7 @@ mod alloc;
 pub mod config;
 #[forbid(unsafe_code)]
 mod core;
+pub mod dlpack;
 pub mod driver;
 pub mod error;
 #[forbid(unsafe_code)]
