@@ -1,7 +1,7 @@
 //! Device memory of `ascend-alloc` under cubecl, the compute layer of burn.
 //!
 //! - [`AscendStorage`] is a `ComputeStorage` over a [`DeviceAllocator`](ascend_alloc::DeviceAllocator). With
-//!   [`storage::memory`] cubecl's own pools pass everything through, so that each tensor is one block of the allocator.
+//!   [`TensorMemory`] cubecl's own pools pass everything through, so that each tensor is one block of the allocator.
 //! - [`AscendServer`] is a server with that memory, to be used through cubecl's `Client`: create, read, write, report,
 //!   clean up. It has no compiler, so it runs no kernels.
 //!
@@ -33,10 +33,12 @@
 //! Versions: this crate is for cubecl 0.11.3, which burn 0.22.1 uses; `ascend-alloc-cubecl-pre` is the same source for
 //! cubecl 0.12.0-pre.1.
 
+pub mod memory;
 pub mod server;
 pub mod storage;
 mod utilities;
 
+pub use memory::TensorMemory;
 pub use server::{AscendServer, Backend};
 pub use storage::{AscendResource, AscendStorage};
 

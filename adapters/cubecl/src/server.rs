@@ -18,8 +18,7 @@ use cubecl_server::config::memory::MemoryLogLevel;
 use cubecl_server::kernel::CubeKernel;
 use cubecl_server::logging::ServerLogger;
 use cubecl_server::memory_management::{
-    Claim, Cleanup, ErrorGraph, ManagedMemoryHandle, MemoryAllocationMode, MemoryManagement, PageUpdate,
-    StreamMemoryReport,
+    Claim, ErrorGraph, ManagedMemoryHandle, MemoryAllocationMode, StreamMemoryReport,
 };
 use cubecl_server::server::{
     BufferBinding, CopyDescriptor, CubeCount, IoError, KernelArguments, LaunchError, ProfileError,
@@ -29,6 +28,7 @@ use cubecl_server::storage::ManagedResource;
 use cubecl_server::timestamp_profiler::TimestampProfiler;
 
 use crate::LaunchMode;
+use crate::memory::TensorMemory;
 use crate::storage::{self, AscendResource, AscendStorage};
 
 /// What a server works with: one device, the allocators for its memory and for page-locked memory, and streams.
@@ -64,7 +64,7 @@ pub struct AscendServer {
 /// A stream with its memory.
 struct Lane {
     stream: Stream,
-    memory: MemoryManagement<AscendStorage>,
+    memory: TensorMemory<AscendStorage>,
     /// Recorded when another stream is to wait for this one; a stream that waits keeps to the record it found.
     event: Option<Event>,
 }
@@ -107,7 +107,11 @@ impl AscendServer {
         let utilities = Arc::new(crate::utilities::utilities(service, memory.clone()));
         let lane = |backend: &Backend, stream| {
             let storage = AscendStorage::new(backend.allocator.clone(), backend.device, stream);
-            Lane { stream, memory: storage::memory(storage, &memory, utilities.logger.clone()), event: None }
+            Lane {
+                stream,
+                memory: TensorMemory::new(storage, &memory, utilities.logger.clone()),
+                event: None,
+            }
         };
         let lanes = backend.as_ref().map_or_else(Vec::new, |backend| {
             backend.streams.iter().map(|&stream| lane(backend, stream)).collect()
@@ -133,16 +137,16 @@ impl AscendServer {
 
     /// Memory for `size` bytes; when there is none, once more after everything that nobody holds has gone back.
     fn reserve(&mut self, lane: usize, size: u64) -> Result<ManagedMemoryHandle, IoError> {
-        match self.lanes[lane].memory.reserve(size, PageUpdate::Allow, &mut self.failures) {
+        match self.lanes[lane].memory.reserve(size, &mut self.failures) {
             Err(error) if error.may_succeed_after_reclaim() => {}
             answer => return answer,
         }
         for lane in &mut self.lanes {
-            lane.memory.cleanup(Cleanup::Explicit, &mut self.failures);
+            lane.memory.reclaim(&mut self.failures);
         }
         let memory = &mut self.lanes[lane].memory;
-        let answer = memory.reserve(size, PageUpdate::Allow, &mut self.failures);
-        if let (Err(_), Some(refusal)) = (&answer, memory.storage().take_refusal()) {
+        let answer = memory.reserve(size, &mut self.failures);
+        if let (Err(_), Some(refusal)) = (&answer, memory.management().storage().take_refusal()) {
             let wanted = |level| !matches!(level, MemoryLogLevel::Disabled);
             self.utilities.logger.log_memory(wanted, || refusal.to_string());
         }
@@ -161,7 +165,7 @@ impl AscendServer {
                 return Some(Claim::Unallocated(memory));
             }
             let lane = &self.lanes[self.lane(handle.stream).ok()?];
-            let failure = lane.memory.failure(&handle.memory, handle.range())?;
+            let failure = lane.memory.view().failure(&handle.memory, handle.range())?;
             Some(Claim::Failed(failure, memory))
         }))
     }
@@ -170,8 +174,11 @@ impl AscendServer {
     fn resource(&mut self, binding: &BufferBinding, user: usize) -> Result<AscendResource, ServerError> {
         let own = self.lane(binding.stream)?;
         let memory = binding.memory.clone();
-        let resource =
-            self.lanes[own].memory.get_resource(memory, binding.offset_start, binding.offset_end)?;
+        let resource = self.lanes[own].memory.management().get_resource(
+            memory,
+            binding.offset_start,
+            binding.offset_end,
+        )?;
         if own != user {
             self.wait(user, own)?;
             let allocator = &self.backend()?.allocator;
@@ -256,7 +263,7 @@ impl AscendServer {
         let failure = self.failures.insert(error);
         for handle in handles {
             if let Ok(lane) = self.lane(handle.stream) {
-                let memory = &mut self.lanes[lane].memory;
+                let memory = self.lanes[lane].memory.management();
                 memory.taint(&handle.memory, handle.range(), failure, &mut self.failures);
             }
         }
@@ -299,7 +306,7 @@ impl Server for AscendServer {
     ) -> Result<(), ServerError> {
         let placed = self.lane(stream_id).and_then(|lane| {
             let reserved = self.reserve(lane, size)?;
-            self.lanes[lane].memory.bind(reserved, memory.clone(), 0, &mut self.failures)?;
+            self.lanes[lane].memory.management().bind(reserved, memory.clone(), 0, &mut self.failures)?;
             Ok(())
         });
         placed.inspect_err(|error| self.failures.fail_unallocated(&memory, error.clone()))
@@ -340,7 +347,7 @@ impl Server for AscendServer {
                 Ok(()) => {
                     let handle = &descriptor.handle;
                     if let Ok(lane) = self.lane(handle.stream) {
-                        let memory = &mut self.lanes[lane].memory;
+                        let memory = self.lanes[lane].memory.management();
                         memory.written(&handle.memory, handle.range(), &mut self.failures);
                     }
                 }
@@ -389,7 +396,7 @@ impl Server for AscendServer {
 
     fn memory_report(&mut self, stream_id: StreamId) -> Option<StreamMemoryReport> {
         let lane = self.lane(stream_id).ok()?;
-        let pools = self.lanes[lane].memory.memory_report();
+        let pools = self.lanes[lane].memory.view().memory_report();
         Some(StreamMemoryReport { stream: stream_id, pools, auxiliary: Vec::new() })
     }
 
@@ -400,7 +407,7 @@ impl Server for AscendServer {
     /// Frees what nobody holds any more, and gives the device back what the allocator keeps.
     fn memory_cleanup(&mut self, stream_id: StreamId) -> Result<(), ServerError> {
         let lane = self.lane(stream_id)?;
-        self.lanes[lane].memory.cleanup(Cleanup::Explicit, &mut self.failures);
+        self.lanes[lane].memory.reclaim(&mut self.failures);
         let backend = self.backend()?;
         backend.allocator.empty_cache(Some(backend.device)).map_err(generic)?;
         Ok(())

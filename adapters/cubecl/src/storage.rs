@@ -7,10 +7,6 @@ use ascend_alloc::driver::{DeviceId, Stream};
 use ascend_alloc::{DeviceAllocator, DevicePtr, Error};
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_ir::MemoryDeviceProperties;
-use cubecl_server::logging::ServerLogger;
-use cubecl_server::memory_management::{
-    MemoryAllocationMode, MemoryConfiguration, MemoryManagement, MemoryManagementOptions,
-};
 use cubecl_server::server::IoError;
 use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUtilization};
 
@@ -19,8 +15,8 @@ pub const ALIGNMENT: u64 = 512;
 
 /// Device memory for one stream of one device, out of an allocator that any number of storages share.
 ///
-/// Made for [`MemoryAllocationMode::Dedicated`], where cubecl's own pools pass everything through: each tensor is then one
-/// block of the allocator. [`memory`] puts the two together. In the other modes it works too, but two caches lie on
+/// Made for `MemoryAllocationMode::Dedicated`, where cubecl's own pools pass everything through: each tensor is then one
+/// block of the allocator. [`TensorMemory`](crate::TensorMemory) puts the two together. In the other modes it works too, but two caches lie on
 /// one another, and the allocator sees pages where it could see tensors.
 ///
 /// A block is freed in the order of its stream, at once in [`dealloc`](ComputeStorage::dealloc): the allocator knows which streams were
@@ -222,16 +218,4 @@ pub fn properties(
 ) -> Result<MemoryDeviceProperties, Error> {
     let total = driver.memory_info(device)?.total;
     Ok(MemoryDeviceProperties::new(total, ALIGNMENT).with_max_memory(total))
-}
-
-/// cubecl's memory management over a storage, its pools passed by: each reservation is one block of the allocator, and
-/// goes back to it at the next reservation or cleanup after its last handle is dropped.
-#[must_use]
-pub fn memory(
-    storage: AscendStorage,
-    properties: &MemoryDeviceProperties,
-    logger: Arc<ServerLogger>,
-) -> MemoryManagement<AscendStorage> {
-    let options = MemoryManagementOptions::new("ascend").mode(MemoryAllocationMode::Dedicated);
-    MemoryManagement::from_configuration(storage, properties, MemoryConfiguration::default(), logger, options)
 }

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator, Error};
-use ascend_alloc_cubecl::{AscendStorage, storage};
+use ascend_alloc_cubecl::{AscendStorage, TensorMemory, storage};
 use ascend_sim::{Sim, SimConfig, Task};
 use cubecl_ir::MemoryDeviceProperties;
 use cubecl_server::logging::ServerLogger;
-use cubecl_server::memory_management::{
-    Cleanup, ErrorGraph, ManagedMemoryHandle, MemoryManagement, PageUpdate,
-};
+use cubecl_server::memory_management::{ErrorGraph, ManagedMemoryHandle};
 use cubecl_server::server::IoError;
 use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageUtilization};
 
@@ -155,7 +153,7 @@ fn memory_in_use_on_another_stream_is_not_handed_out() {
 }
 
 struct Managed {
-    memory: MemoryManagement<AscendStorage>,
+    memory: TensorMemory<AscendStorage>,
     failures: ErrorGraph,
 }
 
@@ -163,12 +161,12 @@ impl Managed {
     fn new(allocator: &Arc<DeviceAllocator>) -> Self {
         let storage = AscendStorage::new(allocator.clone(), 0, Stream(0));
         let properties = MemoryDeviceProperties::new(1 << 30, storage::ALIGNMENT);
-        let memory = storage::memory(storage, &properties, Arc::new(ServerLogger::default()));
+        let memory = TensorMemory::new(storage, &properties, Arc::new(ServerLogger::default()));
         Self { memory, failures: ErrorGraph::default() }
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<ManagedMemoryHandle, IoError> {
-        self.memory.reserve(bytes, PageUpdate::Allow, &mut self.failures)
+        self.memory.reserve(bytes, &mut self.failures)
     }
 }
 
@@ -183,12 +181,12 @@ fn every_tensor_is_a_block_of_the_allocator() {
     // cubecl rounds to the alignment, to nothing else.
     let rounded: u64 = sizes.iter().map(|size| size.next_multiple_of(512)).sum();
     assert_eq!(live(&allocator) as u64, rounded);
-    let report = managed.memory.memory_report();
+    let report = managed.memory.view().memory_report();
     assert_eq!(report.dedicated.usage.bytes_reserved, rounded);
     assert_eq!(report.usage().bytes_in_use, sizes.iter().sum::<u64>());
 
     drop(handles);
-    managed.memory.cleanup(Cleanup::Explicit, &mut managed.failures);
+    managed.memory.reclaim(&mut managed.failures);
     assert_eq!(live(&allocator), 0);
     drop(managed);
     close(&sim, allocator);
@@ -208,10 +206,31 @@ fn a_full_device_serves_again_after_handles_are_dropped() {
     assert!(matches!(refused, IoError::OutOfMemory { .. }), "{refused}");
     assert!(handles.len() >= 8, "{}", handles.len());
     handles.truncate(4);
-    // The frees reach the allocator with the next reservation, which finds their room whole.
+    // The frees reach the allocator with the next large reservation, which finds their room whole.
     let large = managed.reserve(30 * MIB).unwrap();
     drop((large, handles));
-    managed.memory.cleanup(Cleanup::Explicit, &mut managed.failures);
+    managed.memory.reclaim(&mut managed.failures);
+    drop(managed);
+    close(&sim, allocator);
+}
+
+#[test]
+fn dropped_tensors_are_freed_before_they_count() {
+    let (sim, allocator) = machine(SimConfig { capacity: 2 << 30, ..SimConfig::default() });
+    let mut managed = Managed::new(&allocator);
+    let held = managed.reserve(512 * MIB).unwrap();
+    // Small tensors that come and go: what lingers is never more than a 256th of what is held.
+    for round in 0..2000u64 {
+        drop(managed.reserve(1024 * (1 + round % 7)).unwrap());
+        let lingering = live(&allocator) as u64 - 512 * MIB;
+        assert!(lingering <= 515 * MIB / 256 + 7168, "round {round}: {lingering}");
+    }
+    // A large one lets all of them go first.
+    let large = managed.reserve(64 * MIB).unwrap();
+    assert_eq!(live(&allocator) as u64, 576 * MIB);
+    drop((held, large));
+    managed.memory.reclaim(&mut managed.failures);
+    assert_eq!(live(&allocator), 0);
     drop(managed);
     close(&sim, allocator);
 }

@@ -7,7 +7,8 @@ use ascend_alloc::driver::{Driver, PageKind, SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator};
 use ascend_alloc_cli::meter::{Call, Counting, Metered, Probe, Timing};
 use ascend_alloc_cli::trace::Trace;
-use ascend_alloc_cubecl::storage::{self, ALIGNMENT, AscendStorage};
+use ascend_alloc_cubecl::storage::{self, ALIGNMENT};
+use ascend_alloc_cubecl::{AscendStorage, TensorMemory};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use cubecl_environment::backtrace::BackTrace;
 use cubecl_ir::MemoryDeviceProperties;
@@ -57,11 +58,12 @@ pub struct Way {
 }
 
 /// All that are compared.
-pub const WAYS: [Way; 4] = [
+pub const WAYS: [Way; 5] = [
     Way { name: "cubecl, adaptive (its default)", counting: adaptive, timing: adaptive },
     Way { name: "cubecl, exclusive pages", counting: exclusive, timing: exclusive },
     Way { name: "cubecl, persistent", counting: persistent, timing: persistent },
-    Way { name: "ascend-alloc, dedicated", counting: dedicated, timing: dedicated },
+    Way { name: "ascend-alloc, a walk at every call", counting: walking, timing: walking },
+    Way { name: "ascend-alloc", counting: ours, timing: ours },
 ];
 
 fn adaptive<P: Reading>(trace: &Trace, device: u64, probe: P) -> Result<Box<dyn Memory>, String> {
@@ -104,43 +106,84 @@ fn own<P: Reading>(
         )
     });
     let memories = memories.collect();
-    Ok(Box::new(Pools { memories, bench, failures: ErrorGraph::default(), recorded: |_, _, _, _| {} }))
+    Ok(Box::new(Pools { memories, bench, failures: ErrorGraph::default() }))
 }
 
-/// cubecl's management with its pools passed by, over our allocator.
-fn dedicated<P: Reading>(trace: &Trace, device: u64, probe: P) -> Result<Box<dyn Memory>, String> {
+/// cubecl's management with its pools passed by, over our allocator, as cubecl calls it.
+fn walking<P: Reading>(trace: &Trace, device: u64, probe: P) -> Result<Box<dyn Memory>, String> {
+    tensors(trace, device, probe, true)
+}
+
+/// The same as our server has it.
+fn ours<P: Reading>(trace: &Trace, device: u64, probe: P) -> Result<Box<dyn Memory>, String> {
+    tensors(trace, device, probe, false)
+}
+
+fn tensors<P: Reading>(
+    trace: &Trace,
+    device: u64,
+    probe: P,
+    walking: bool,
+) -> Result<Box<dyn Memory>, String> {
     let bench = Bench::new(device, probe);
     let allocator = bench.allocator()?;
     let properties = storage::properties(&*bench.driver, DEVICE).map_err(|error| error.to_string())?;
     let streams = bench.streams(trace)?;
     let memories = streams.iter().map(|&stream| {
-        let options = MemoryManagementOptions::new("ascend").mode(MemoryAllocationMode::Dedicated);
         let storage = Counted::new(AscendStorage::new(allocator.clone(), DEVICE, stream));
-        let logger = Arc::new(ServerLogger::default());
-        MemoryManagement::from_configuration(
-            storage,
-            &properties,
-            MemoryConfiguration::default(),
-            logger,
-            options,
-        )
+        TensorMemory::new(storage, &properties, Arc::new(ServerLogger::default()))
     });
     let memories = memories.collect();
-    Ok(Box::new(Pools { memories, bench, failures: ErrorGraph::default(), recorded: record }))
+    let failures = ErrorGraph::default();
+    Ok(Box::new(Tensors { memories, streams, allocator, bench, failures, walking }))
 }
 
-/// Tells the allocator of a use on a second stream.
-fn record(
-    memories: &mut [MemoryManagement<Counted<AscendStorage>>],
-    handle: &ManagedMemoryHandle,
-    own: u16,
-    stream: u16,
-) {
-    let user = memories[usize::from(stream)].storage().inner.stream();
-    let memory = &mut memories[usize::from(own)];
-    let Ok(resource) = memory.get_resource(handle.clone().binding(), None, None) else { return };
-    let allocator = memory.storage().inner.allocator().clone();
-    resource.record_use(&allocator, user).expect("the block is live");
+/// Our memory, one for each stream over one allocator.
+struct Tensors<P> {
+    memories: Vec<TensorMemory<Counted<AscendStorage>>>,
+    streams: Vec<Stream>,
+    allocator: Arc<DeviceAllocator>,
+    bench: Bench<P>,
+    failures: ErrorGraph,
+    /// Whether dropped tensors are looked for at every reservation.
+    walking: bool,
+}
+
+impl<P: Reading> Tensors<P> {
+    fn ask(&mut self, stream: u16, bytes: u64) -> Result<ManagedMemoryHandle, IoError> {
+        let memory = &mut self.memories[usize::from(stream)];
+        if self.walking {
+            return memory.management().reserve(bytes, PageUpdate::Allow, &mut self.failures);
+        }
+        memory.reserve(bytes, &mut self.failures)
+    }
+}
+
+impl<P: Reading> Memory for Tensors<P> {
+    fn reserve(&mut self, stream: u16, bytes: u64) -> Result<ManagedMemoryHandle, IoError> {
+        if let Ok(handle) = self.ask(stream, bytes) {
+            return Ok(handle);
+        }
+        for memory in &mut self.memories {
+            memory.reclaim(&mut self.failures);
+        }
+        self.ask(stream, bytes)
+    }
+
+    fn record(&mut self, handle: &ManagedMemoryHandle, own: u16, stream: u16) {
+        let memory = self.memories[usize::from(own)].management();
+        let resource = memory.get_resource(handle.clone().binding(), None, None).expect("the tensor is live");
+        resource.record_use(&self.allocator, self.streams[usize::from(stream)]).expect("the block is live");
+    }
+
+    fn figures(&mut self) -> Figures {
+        let calls = |memory: &mut TensorMemory<Counted<AscendStorage>>| memory.management().storage().calls;
+        self.bench.figures(self.memories.iter_mut().map(calls).sum())
+    }
+
+    fn driver_nanos(&self) -> u64 {
+        self.bench.driver.probe().nanos()
+    }
 }
 
 /// What is read of a probe at the end.
@@ -195,6 +238,11 @@ impl<P: Reading> Bench<P> {
         Ok(Arc::new(allocator.map_err(|error| error.to_string())?))
     }
 
+    fn figures(&self, storage_calls: u64) -> Figures {
+        let peak = self.sim.physical_peak(DEVICE);
+        Figures { peak, storage_calls, driver_calls: self.driver.probe().calls() }
+    }
+
     fn streams(&self, trace: &Trace) -> Result<Vec<Stream>, String> {
         let create = |_: &u64| self.sim.executor().create_stream(DEVICE).map(Stream);
         let others: Result<Vec<_>, i32> = trace.streams.iter().skip(1).map(create).collect();
@@ -208,7 +256,6 @@ struct Pools<S: ComputeStorage, P> {
     memories: Vec<MemoryManagement<Counted<S>>>,
     bench: Bench<P>,
     failures: ErrorGraph,
-    recorded: fn(&mut [MemoryManagement<Counted<S>>], &ManagedMemoryHandle, u16, u16),
 }
 
 impl<S: ComputeStorage, P: Reading> Memory for Pools<S, P> {
@@ -231,16 +278,11 @@ impl<S: ComputeStorage, P: Reading> Memory for Pools<S, P> {
         self.memories[usize::from(stream)].reserve(bytes, PageUpdate::Allow, &mut self.failures)
     }
 
-    fn record(&mut self, handle: &ManagedMemoryHandle, own: u16, stream: u16) {
-        (self.recorded)(&mut self.memories, handle, own, stream);
-    }
+    /// Nothing: cubecl would have to keep the block until that stream is done, and is spared it here.
+    fn record(&mut self, _handle: &ManagedMemoryHandle, _own: u16, _stream: u16) {}
 
     fn figures(&mut self) -> Figures {
-        Figures {
-            peak: self.bench.sim.physical_peak(DEVICE),
-            storage_calls: self.memories.iter_mut().map(|memory| memory.storage().calls).sum(),
-            driver_calls: self.bench.driver.probe().calls(),
-        }
+        self.bench.figures(self.memories.iter_mut().map(|memory| memory.storage().calls).sum())
     }
 
     fn driver_nanos(&self) -> u64 {
