@@ -132,6 +132,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for target in on_device {
         allocator.deallocate(target)?;
     }
+    // What still waits for a copy that read it goes back once that is done.
+    pinned.empty_cache_waiting()?;
     let findings = sim.take_findings();
     let left = pinned.stats().active_bytes.current + allocator.stats(0)?.allocated_bytes.all.current;
     println!("{left} bytes live at the end, {} findings", findings.len());
