@@ -208,7 +208,13 @@ fn valgrind_finds_nothing() {
         return say("NOT CHECKED: the C library under valgrind (it is not installed)");
     };
     assert!(version.status.success());
-    let programs = [(&LIBRARY[0], "basics"), (&LIBRARY[0], "pools"), (&HOSTILE[0], "structs")];
+    let programs = [
+        (&LIBRARY[0], "basics"),
+        (&LIBRARY[0], "pools"),
+        (&HOSTILE[0], "structs"),
+        (&FRAMEWORKS[0], "submit"),
+        (&FRAMEWORKS[0], "finish"),
+    ];
     for (program, name) in programs {
         let mut valgrind = command(Path::new("valgrind"));
         valgrind.args(["-q", "--error-exitcode=9", "--leak-check=no"]).arg(program).arg(name);
