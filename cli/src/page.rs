@@ -114,7 +114,17 @@ impl Report {
                 page.runs.extend(self.replays(trace, &configs)?);
                 continue;
             }
-            for taken in taken::read(path)? {
+            let snapshots = match taken::read(path) {
+                Ok(snapshots) => snapshots,
+                // A trace may have any name.
+                Err(reason) => {
+                    let trace =
+                        Trace::open(path).map_err(|error| format!("{reason}; nor is it a trace: {error}"))?;
+                    page.runs.extend(self.replays(trace, &configs)?);
+                    continue;
+                }
+            };
+            for taken in snapshots {
                 page.runs.push(taken.run);
                 if let Some(trace) = taken.trace {
                     page.runs.extend(self.replays(trace, &configs)?);

@@ -338,4 +338,7 @@ fn events_that_cannot_have_led_to_the_segments_are_told() {
     let (refused, _) = page_of("no-snapshot.html", &[&file("no-snapshot.pickle", b"not a pickle")], &[]);
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("no-snapshot.pickle"), "{}", refused.err);
+    assert!(refused.err.contains("nor is it a trace"), "{}", refused.err);
+    let data = data_of("renamed.html", &[&file("renamed-trace.txt", b"a 1 512 0\nf 1\n")], &[]);
+    assert_eq!(data["runs"][0]["figures"]["peak_live"], 512, "a trace with another name");
 }
