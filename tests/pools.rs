@@ -287,3 +287,24 @@ fn a_soft_limit_makes_a_pool_take_idle_memory_first() {
         allocator.check().unwrap();
     }
 }
+
+/// A place that is tried and given up cuts merged blocks again: the request must not merge them for ever.
+#[test]
+fn a_request_that_unsplit_blocks_cannot_serve_ends() {
+    let (sim, allocator) = rig(64 * MIB);
+    let mut options = PoolOptions::default();
+    options.no_split = true;
+    let pool = allocator.create_pool(0, options).unwrap();
+    let other = allocator.allocate(0, 40 * MIB, 0, STREAM).unwrap();
+    // What is free then begins between two multiples of 1 MiB.
+    let first = allocator.allocate_in(pool, 3 * MIB, 0, STREAM).unwrap();
+    let blocks = [5, 8].map(|mib| allocator.allocate_in(pool, mib * MIB, 0, STREAM).unwrap());
+    blocks.iter().for_each(|&block| allocator.deallocate(block).unwrap());
+    let answer = allocator.allocate_in(pool, 30 * MIB, MIB, STREAM);
+    assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+    allocator.check().unwrap();
+    let again = allocator.allocate_in(pool, 5 * MIB, 0, STREAM).unwrap();
+    assert!(sim.physical_bytes(0) <= 64 * MIB);
+    [again, first, other].iter().for_each(|&block| allocator.deallocate(block).unwrap());
+    allocator.check().unwrap();
+}

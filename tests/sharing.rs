@@ -302,6 +302,25 @@ fn only_named_processes_import() {
     });
 }
 
+/// Growing publishes a block anew; it must not forget that an export holds it.
+#[test]
+fn an_exported_block_that_has_grown_stays_too() {
+    for (size, grown) in [(M, M), (3 * M, 3 * M), (3 * M, 7 * M)] {
+        let rig = Rig::sim();
+        let block = rig.alloc.allocate(0, size, 0, STREAM).unwrap();
+        let export = rig.alloc.export(block, &ExportOptions::default()).unwrap();
+        assert!(rig.alloc.grow_in_place(block, grown).unwrap());
+        rig.alloc.deallocate(block).unwrap();
+        assert!(rig.live_bytes() >= grown as i64, "the export holds it");
+        let other = rig.alloc.allocate(0, size, 0, STREAM).unwrap();
+        assert_ne!(other, block, "memory of importers was handed out");
+        drop(export);
+        rig.alloc.deallocate(other).unwrap();
+        assert_eq!(rig.live_bytes(), 0);
+        rig.alloc.check().unwrap();
+    }
+}
+
 #[test]
 fn an_exported_block_stays_until_its_exports_end() {
     for_both(|rig, mut other| {

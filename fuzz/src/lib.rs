@@ -6,8 +6,13 @@
 //! | `trace` | a trace file | see [`trace`] |
 //! | `snapshot` | a snapshot: a pickle or JSON | see [`snapshot`] |
 //! | `operations` | a [`program::Program`]: settings and operations with injected failures | see [`world`] |
+//! | `programs` | a [`proof::operation::Program`] over everything public | see [`proof::world`] |
+//! | `abi` | calls of the C functions with arguments of any kind | see [`abi`] |
+//! | `handles` | messages of exported blocks | see [`handles`] |
 
+pub mod abi;
 pub mod config;
+pub mod handles;
 pub mod program;
 pub mod snapshot;
 pub mod trace;

@@ -236,8 +236,12 @@ impl Device {
     pub(super) fn publish(&self, core: &mut Core, map: &AddressMap, id: BlockId) {
         let block = &core.blocks[id];
         let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
-        // The front knows blocks by stream and size only: those of other pools stay with the core.
-        let restful = block.uses == 0 && requested < MOST_REQUESTED && block.class.pool() == DEFAULT;
+        // The front knows blocks by stream and size only: those of other pools stay with the core, and so do
+        // blocks that an export holds, which must not be handed out again when they are freed.
+        let restful = block.uses == 0
+            && requested < MOST_REQUESTED
+            && block.class.pool() == DEFAULT
+            && !core.is_exported(id);
         if core.segments[block.segment as usize].covered {
             let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
             let requested = requested.min(MOST_REQUESTED - 1);

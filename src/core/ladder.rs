@@ -74,6 +74,8 @@ impl Core {
             self.tokens = self.tokens.max(16);
             self.slow = 0;
         }
+        // Trying a place and giving it up cuts merged blocks again, so merging helps once between two steps.
+        let mut merged = false;
         loop {
             if let Some(id) = request.ready.take().or_else(|| self.search(request)) {
                 self.hand_out(id, request.requested, request.stream);
@@ -126,7 +128,8 @@ impl Core {
             if let Some(step) = step {
                 return step;
             }
-            if self.merge_unsplit() {
+            if !merged && self.merge_unsplit() {
+                merged = true;
                 continue;
             }
             if !request.soft
