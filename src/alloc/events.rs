@@ -24,7 +24,7 @@ impl DeviceAllocator {
     }
 
     /// [`allocate`](Self::allocate) while events are kept.
-    #[inline(never)]
+    #[inline]
     pub(super) fn allocate_noted(
         &self,
         device: DeviceId,
@@ -47,7 +47,7 @@ impl DeviceAllocator {
     }
 
     /// [`deallocate`](Self::deallocate) while events are kept.
-    #[inline(never)]
+    #[inline]
     pub(super) fn deallocate_noted(&self, ptr: DevicePtr) -> Result<()> {
         let _context = self.begin_noted();
         if let Some((owner, entry)) = self.map.find(ptr.0)
@@ -61,7 +61,7 @@ impl DeviceAllocator {
     }
 
     /// [`record_stream`](Self::record_stream) while events are kept.
-    #[inline(never)]
+    #[inline]
     pub(super) fn record_noted(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
         let _context = self.begin_noted();
         if let Some((owner, entry)) = self.map.find(ptr.0)

@@ -105,7 +105,7 @@ impl Front {
         }
         shard.remove(at, map);
         if LOG {
-            shard.noter.note(Said::of_block(Action::Allocate, address, len, requested, stream));
+            shard.noter.note_now(Said::of_block(Action::Allocate, address, len, requested, stream));
         }
         Some(address)
     }
@@ -142,9 +142,9 @@ impl Front {
         ring.pop(lane, slot);
         if LOG {
             if waited {
-                shard.noter.note(Said::of_block(Action::FreeCompleted, address, len, last, stream));
+                shard.noter.note_now(Said::of_block(Action::FreeCompleted, address, len, last, stream));
             }
-            shard.noter.note(Said::of_block(Action::Allocate, address, len, requested, stream));
+            shard.noter.note_now(Said::of_block(Action::Allocate, address, len, requested, stream));
         }
         Some(address)
     }
@@ -184,7 +184,13 @@ impl Front {
         shard.counts(small).refund(len, head.requested());
         if LOG {
             let stream = self.streams.handle(place);
-            shard.noter.note(Said::of_block(Action::FreeCompleted, address, len, head.requested(), stream));
+            shard.noter.note_now(Said::of_block(
+                Action::FreeCompleted,
+                address,
+                len,
+                head.requested(),
+                stream,
+            ));
         }
         Freed::Done
     }
@@ -211,7 +217,13 @@ impl Front {
         entry.set_rests_at(RING + at);
         if LOG {
             let stream = self.streams.handle(place_of(key));
-            shard.noter.note(Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream));
+            shard.noter.note_now(Said::of_block(
+                Action::FreeRequested,
+                address,
+                len_of(key),
+                requested,
+                stream,
+            ));
         }
         Freed::Done
     }

@@ -28,7 +28,7 @@ const LIST: usize = 64;
 /// Lists that are kept to be used again.
 const SPARES: usize = 8;
 /// After so many events at most the clock is read.
-const COARSE: u64 = 16;
+const COARSE: u64 = 64;
 
 /// What is wanted by whoever keeps events.
 pub(crate) const EVENTS: u32 = 1;
@@ -288,6 +288,14 @@ impl Noter {
     /// Notes an event, if anybody wants it.
     #[inline]
     pub(crate) fn note(&self, said: Said) {
+        if self.is_on() {
+            self.note_now(said);
+        }
+    }
+
+    /// The same for a caller that has looked whether anybody keeps events.
+    #[inline]
+    pub(crate) fn note_now(&self, said: Said) {
         self.lists.note(self.at, self.lists.device, said);
     }
 
@@ -327,11 +335,9 @@ impl Lists {
     #[inline]
     fn note(&self, list: usize, device: DeviceId, said: Said) {
         let history = &*self.history;
-        if !history.is_on() {
-            return;
-        }
         let Some(list) = self.lists.get(list) else { return };
         let mut list = list.0.lock();
+        // Also for those who have looked before: under the lock nothing comes after the end.
         if !history.is_on() {
             return;
         }
