@@ -23,7 +23,7 @@ const M: u64 = 1 << 20;
 /// Changes of the running thread in the schedules that have few.
 const CHANGES: usize = 3;
 /// Locks and atomics of one schedule, at most; those of one that ends are far fewer.
-const MOST_STEPS: usize = 20_000_000;
+const MOST_STEPS: usize = 2_000_000;
 /// Stack of a thread, bytes: the simulator and debug builds need more than the default.
 const STACK: usize = 4 << 20;
 
@@ -66,12 +66,10 @@ impl Bed {
         self.sim.on_device(0, || self.sim.submit(stream.0, task)).expect("a device").expect("queued");
     }
 
-    /// Everything is given back, and the books are exact.
+    /// Everything is given back, and the books are exact. The heap checker is not called: it reads millions of atomics, and
+    /// `tests/core_model.rs` runs it after threads.
     fn close(self: Arc<Self>) {
         let bed = Arc::into_inner(self).expect("all threads have ended");
-        if let Err(faults) = bed.alloc.check() {
-            panic!("{faults:#?}");
-        }
         for ptr in bed.given.into_inner().expect("not poisoned") {
             bed.alloc.deallocate(ptr).expect("freed");
         }

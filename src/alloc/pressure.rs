@@ -93,10 +93,15 @@ impl Caller<'_> {
     pub(super) fn await_others<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
         let generation = core.generation;
         let until = *request.until.get_or_insert(core.transit.last());
-        if core.transit.is_under_way(until) {
+        let before = core.transit.count_until(until);
+        if before > 0 {
             core.tally.ladder.awaited += 1;
             core.transit.waiting += 1;
-            self.device.settled.wait(&mut core);
+            // Plans made later end as well. To climb again after each of those, two such requests would wake each
+            // other for as long as the plan of a third takes.
+            while core.transit.count_until(until) == before && core.generation == generation {
+                self.device.settled.wait(&mut core);
+            }
             core.transit.waiting -= 1;
             if core.generation != generation {
                 request.fail_by_reset();

@@ -298,6 +298,11 @@ impl Transit {
         self.last
     }
 
+    /// How many of the plans made up to that one are under way.
+    pub(crate) fn count_until(&self, until: u64) -> usize {
+        self.under_way.iter().filter(|&&plan| plan <= until).count()
+    }
+
     /// Whether a plan made up to that one is under way.
     pub(crate) fn is_under_way(&self, until: u64) -> bool {
         self.under_way.first().is_some_and(|&oldest| oldest <= until)
