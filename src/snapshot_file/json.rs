@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::tree::{Node, NodeId, Tree};
 
-/// Most values that are written; about 100 GB of text.
+/// Most that is written ([`Tree::written_out`]); about 100 GB of text.
 const MOST: u64 = 1 << 32;
 
 /// Writes a tree as JSON on one line, with a line end behind it.

@@ -11,6 +11,10 @@ use super::tree::{Node, NodeId, Tree};
 /// Values looked at for each value and place that the file has. A file whose lists refer to one another many times over
 /// means far more than it says, and no allocator writes one.
 const LOOKS: u64 = 16;
+/// Bytes of a text that a document takes; figures and traces have no use for more.
+const LONGEST: usize = 4096;
+/// Settings and figures that are taken.
+const SETTINGS: usize = 1000;
 /// Most devices; their numbers are places in a list.
 const DEVICES: u64 = 4096;
 
@@ -242,7 +246,12 @@ impl<'a> Reader<'a> {
         };
         for (key, value) in self.dict(item)? {
             match key {
-                "action" => action = self.tree.text(value).map(Action::of_word),
+                "action" => {
+                    action = self.text(value).map(|word| match Action::of_word(&word) {
+                        Action::Other(_) => Action::Other(word),
+                        known => known,
+                    });
+                }
                 "addr" => addr = self.address(value),
                 "device_free" => free = self.address(value),
                 "size" => size = self.size(value),
@@ -298,22 +307,26 @@ impl<'a> Reader<'a> {
     fn settings(&mut self, value: NodeId) -> Read<()> {
         for (key, value) in self.dict(value)? {
             let shown = match self.tree.node(value) {
-                Node::Text(text) => text.to_string(),
+                Node::Text(text) => cut(text).to_owned(),
                 Node::Int(value) => value.to_string(),
                 Node::Wide(value) => value.to_string(),
                 Node::Float(value) => value.to_string(),
                 Node::Bool(value) => if *value { "True" } else { "False" }.to_owned(),
                 _ => continue,
             };
-            self.document.settings.push((key.to_owned(), shown));
+            if self.document.settings.len() < SETTINGS {
+                self.document.settings.push((cut(key).to_owned(), shown));
+            }
         }
         Ok(())
     }
 
     fn figures(&mut self, value: NodeId) -> Read<()> {
         for (key, value) in self.dict(value)? {
-            if let Node::Int(value) = self.tree.node(value) {
-                self.document.figures.push((key.to_owned(), *value));
+            if let Node::Int(value) = self.tree.node(value)
+                && self.document.figures.len() < SETTINGS
+            {
+                self.document.figures.push((cut(key).to_owned(), *value));
             }
         }
         Ok(())
@@ -407,7 +420,7 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self, id: NodeId) -> Option<Arc<str>> {
-        let text = self.tree.text(id)?;
+        let text = cut(self.tree.text(id)?);
         Some(self.texts.entry(text).or_insert_with(|| text.into()).clone())
     }
 
@@ -421,4 +434,9 @@ impl<'a> Reader<'a> {
 
 fn device_number(value: u64) -> Option<u32> {
     u32::try_from(value).ok().filter(|&device| u64::from(device) < DEVICES)
+}
+
+/// The beginning of a text.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }

@@ -118,7 +118,8 @@ impl Tree {
         self.size
     }
 
-    /// How many values there would be if nothing was shared, as in JSON; `u64::MAX` stands for all above it.
+    /// How many values there would be if nothing was shared, as in JSON; texts and bytes count one more for each 16
+    /// bytes. `u64::MAX` stands for all above it.
     #[must_use]
     pub fn written_out(&self) -> u64 {
         self.written_out
@@ -284,6 +285,15 @@ enum Seen {
     Done(u32, u64),
 }
 
+/// What a value alone comes to when it is written out.
+fn weight(node: &Node) -> u64 {
+    match node {
+        Node::Text(text) => 1 + text.len() as u64 / 16,
+        Node::Bytes(bytes) => 1 + bytes.len() as u64 / 16,
+        _ => 1,
+    }
+}
+
 /// Walks all values from the root, each once, without recursion. Answers how many there are when written out.
 fn measure(nodes: &[Node], root: NodeId, limit: u32) -> Result<u64, FileError> {
     struct Level {
@@ -294,7 +304,9 @@ fn measure(nodes: &[Node], root: NodeId, limit: u32) -> Result<u64, FileError> {
     }
     let too_deep = || FileError::whole(format!("nested deeper than {limit} levels, which is the limit"));
     let mut seen = vec![Seen::No; nodes.len()];
-    let mut way = vec![Level { id: root, next: 0, below: 0, written_out: 1 }];
+    let open =
+        |id: NodeId| Level { id, next: 0, below: 0, written_out: nodes.get(id.0 as usize).map_or(1, weight) };
+    let mut way = vec![open(root)];
     let mut total = 0;
     while let Some(level) = way.last_mut() {
         let id = level.id.0 as usize;
@@ -324,7 +336,7 @@ fn measure(nodes: &[Node], root: NodeId, limit: u32) -> Result<u64, FileError> {
             }
             Some(Seen::Open) => return Err(FileError::whole("a list or dictionary that holds itself")),
             _ if way.len() >= limit as usize => return Err(too_deep()),
-            _ => way.push(Level { id: child, next: 0, below: 0, written_out: 1 }),
+            _ => way.push(open(child)),
         }
     }
     Ok(total)

@@ -136,6 +136,16 @@ fn what_the_opcodes_of_all_protocols_mean() {
     means(b"K\x05.\x00\x00", "5");
 }
 
+#[test]
+fn sets_and_bytes_are_written_as_tuples_also_where_they_are_keys() {
+    let tree = sample::read(b"}(\x8f(K\x01K\x02\x90C\x02\x00\xff(K\x01\x91N\x8fNu.");
+    for protocol in [pickle::Protocol::Two, pickle::Protocol::Four] {
+        let mut text = Vec::new();
+        json::write(&sample::read(&pickled(&tree, protocol)), &mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "{\"[1,2]\":[0,255],\"[1]\":null,\"[]\":null}\n");
+    }
+}
+
 /// A list of ten times the list before, and so on: small to write down, 10^levels values.
 fn nested_sharing(levels: usize) -> Vec<u8> {
     let mut bytes = b"\x80\x04]\x94".to_vec();
@@ -158,6 +168,13 @@ fn sharing_does_not_grow() {
     assert!(pickled(&tree, pickle::Protocol::Four).len() < 2500);
     let error = json::write(&tree, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("2^32 values"), "{error}");
+    // Long texts that are shared count by their length.
+    let long =
+        [&b"](X\x40\x42\x0f\x00"[..], &b"x".repeat(1_000_000), b"q\x00", &b"h\x00".repeat(100_000), b"e."]
+            .concat();
+    let tree = sample::read(&long);
+    assert!(json::write(&tree, &mut Vec::new()).unwrap_err().to_string().contains("2^32 values"));
+    assert!(pickled(&tree, pickle::Protocol::Two).len() < 2_000_000);
     // Nor does it get to mean more than it says.
     let mut text = String::from("(dS'segments'\n(l");
     text.push_str("(dS'address'\nI0\nsS'blocks'\n(l(dS'size'\nI1\nsS'state'\nS'inactive'\nsp0\na");

@@ -107,7 +107,7 @@ proptest! {
     ) {
         let bytes = [&opcodes[..], b"."].concat();
         if let Ok(tree) = pickle::read(&bytes, &Limits::default()) {
-            // Bytes and sets come back as lists; these opcodes make no bytes.
+            // Sets come back as tuples.
             let again = read(&pickled(&tree, pickle::Protocol::Four));
             prop_assert_eq!(again.written_out(), tree.written_out());
             let _meaning = Document::from_tree(&tree);

@@ -24,7 +24,7 @@ const FRAME_BYTES: usize = 64 << 10;
 
 /// Writes a tree as a pickle. Texts, and what is shared in the tree, are written once and referred to.
 ///
-/// Sets are written as lists and bytes as lists of numbers: PyTorch's page knows neither, and snapshots have none.
+/// Sets are written as tuples and bytes as tuples of numbers: PyTorch's page knows neither, and snapshots have none.
 ///
 /// # Errors
 /// What `out` answers, and [`io::ErrorKind::InvalidData`] for a text above 4 GiB or more than 2^32 memoised values.
@@ -76,20 +76,25 @@ impl<'a, W: Write> Writer<'a, W> {
                 self.frame.push(op::BINFLOAT);
                 self.frame.extend(value.to_be_bytes());
             }
-            Node::Text(text) => self.text(text)?,
+            Node::Text(text) => self.text(id, text)?,
             Node::Bytes(bytes) => {
-                self.frame.push(op::EMPTY_LIST);
-                self.batches(bytes, |writer, &byte| {
-                    writer.int(byte.into());
-                    Ok(())
-                })?;
+                self.frame.push(op::MARK);
+                bytes.iter().for_each(|&byte| self.int(byte.into()));
+                self.frame.push(op::TUPLE);
+                self.memoise_shared(id)?;
             }
-            Node::List(items) | Node::Set(items) => {
+            Node::List(items) => {
                 self.frame.push(op::EMPTY_LIST);
                 self.memoise_shared(id)?;
-                self.batches(items, |writer, &item| writer.value(item))?;
+                for batch in items.chunks(BATCH) {
+                    self.frame.push(op::MARK);
+                    for &item in batch {
+                        self.value(item)?;
+                    }
+                    self.frame.push(op::APPENDS);
+                }
             }
-            Node::Tuple(items) => self.tuple(id, items)?,
+            Node::Tuple(items) | Node::Set(items) => self.tuple(id, items)?,
             Node::Dict(pairs) => {
                 self.frame.push(op::EMPTY_DICT);
                 self.memoise_shared(id)?;
@@ -104,21 +109,6 @@ impl<'a, W: Write> Writer<'a, W> {
             }
         }
         if self.frame.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn batches<T>(
-        &mut self,
-        items: &[T],
-        mut each: impl FnMut(&mut Self, &T) -> io::Result<()>,
-    ) -> io::Result<()> {
-        for batch in items.chunks(BATCH) {
-            self.frame.push(op::MARK);
-            for item in batch {
-                each(self, item)?;
-            }
-            self.frame.push(op::APPENDS);
-        }
-        Ok(())
     }
 
     fn tuple(&mut self, id: NodeId, items: &[NodeId]) -> io::Result<()> {
@@ -164,8 +154,9 @@ impl<'a, W: Write> Writer<'a, W> {
         }
     }
 
-    fn text(&mut self, text: &'a str) -> io::Result<()> {
+    fn text(&mut self, id: NodeId, text: &'a str) -> io::Result<()> {
         if let Some(&number) = self.texts.get(text) {
+            self.places.insert(id, number);
             self.get(number);
             return Ok(());
         }
@@ -179,6 +170,8 @@ impl<'a, W: Write> Writer<'a, W> {
         self.frame.extend(text.as_bytes());
         let number = self.memoise()?;
         self.texts.insert(text, number);
+        // So that a long text which is shared is not looked at each time.
+        self.places.insert(id, number);
         Ok(())
     }
 
