@@ -35,10 +35,12 @@ shows_its_name!(Op1, Op2, Op3, Inplace1, InplaceN<const N: usize>);
 
 type Gradient1 = Box<dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
+type Forward1 = Box<dyn Fn(&Pass<'_>, &NpuTensor) -> Result<NpuTensor> + Send + Sync>;
+
 /// An operation with one input; made by [`Npu::op1`].
 pub struct Op1 {
     common: Common,
-    forward: Box<dyn Fn(&Pass<'_>, &NpuTensor) -> Result<NpuTensor> + Send + Sync>,
+    forward: Forward1,
     gradient: Option<Gradient1>,
 }
 
@@ -204,10 +206,12 @@ impl CustomOp3 for Op3 {
     }
 }
 
+type Change1 = Box<dyn Fn(&Pass<'_>, &mut NpuTensor) -> Result<()> + Send + Sync>;
+
 /// An operation that changes its tensor; made by [`Npu::inplace1`].
 pub struct Inplace1 {
     common: Common,
-    change: Box<dyn Fn(&Pass<'_>, &mut NpuTensor) -> Result<()> + Send + Sync>,
+    change: Change1,
 }
 
 impl Inplace1 {
