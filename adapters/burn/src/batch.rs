@@ -22,7 +22,7 @@ impl<E: Element + Plain> Batch<E> {
     /// `Error::Size` when the product is too large; as [`PinnedAllocator::allocate`].
     pub fn new(pinned: Arc<PinnedAllocator>, rows: usize, row: usize) -> Result<Self> {
         // A product that overflows is no length that exists, and is refused as such.
-        let values = PinnedBuffer::zeroed(pinned, rows.checked_mul(row).unwrap_or(usize::MAX))?;
+        let values = PinnedBuffer::zeroed(pinned, rows.saturating_mul(row))?;
         Ok(Self { values, rows, row })
     }
 

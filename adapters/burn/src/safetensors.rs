@@ -34,7 +34,7 @@ pub enum LoadError {
         /// The tensor.
         name: String,
         /// Why.
-        error: Error,
+        error: Box<Error>,
     },
 }
 
@@ -58,7 +58,7 @@ impl core::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),
-            Self::Memory { error, .. } => Some(error),
+            Self::Memory { error, .. } => Some(&**error),
             Self::Format(_) | Self::Type { .. } => None,
         }
     }
@@ -138,7 +138,8 @@ fn load(
         .checked_sub(from)
         .ok_or_else(|| LoadError::Format(format!("tensor {name} ends before it begins")))?;
     let buffer = PinnedBuffer::<u8>::zeroed(pinned.clone(), bytes);
-    let mut buffer = buffer.map_err(|error| LoadError::Memory { name: name.to_owned(), error })?;
+    let mut buffer =
+        buffer.map_err(|error| LoadError::Memory { name: name.to_owned(), error: Box::new(error) })?;
     file.seek(SeekFrom::Start(start + from as u64))?;
     file.read_exact(&mut buffer)?;
     TensorData::try_from_bytes(crate::bytes(buffer), info.shape.clone(), dtype)

@@ -68,7 +68,7 @@ fn shared_tensors_keep_the_block_until_the_last_is_gone() {
     let buffer = PinnedBuffer::from_slice(pinned.clone(), &[1.0f32; 256]).unwrap();
     let first: Tensor<1> = tensor(buffer, [256], &device);
     let second = first.clone();
-    let view = first.clone().slice([10..20]);
+    let view = first.clone().narrow(0, 10, 10);
     drop(first);
     assert_eq!(live(&pinned), 1024);
     // A shared block is not changed under others.
