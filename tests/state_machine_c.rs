@@ -48,3 +48,23 @@ fn c_chunks_and_failing_calls() {
 fn c_threads() {
     run::<Threads>("c_threads", 8_000_000, 1000);
 }
+
+/// The same programs in processes that may have little address space, few descriptors, or no locked memory.
+#[test]
+fn c_in_limited_processes() {
+    if proof::ground::wants_acl() {
+        return c_library::say(
+            "NOT CHECKED: processes with limits (a vendor's library has needs of its own)",
+        );
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    for limit in ["-v 6000000", "-n 16", "-l 0"] {
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit {limit} && exec \"$0\" --exact c_chunks --nocapture")])
+            .arg(&program);
+        let output = c_library::run(command.env("ASCEND_ALLOC_OPERATIONS", "1"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("c_chunks: ") && text.contains("1 passed"), "ulimit {limit}: {text}");
+    }
+}

@@ -13,6 +13,7 @@
 pub mod abi;
 pub mod config;
 pub mod handles;
+pub mod on_device;
 pub mod program;
 pub mod snapshot;
 pub mod trace;

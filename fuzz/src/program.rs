@@ -88,8 +88,8 @@ pub const CODES: [i32; 4] = [207_001, 207_000, 507_899, 107_000];
 /// A size: which kind, and where in its range.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub struct Size {
-    kind: u8,
-    value: u16,
+    pub(crate) kind: u8,
+    pub(crate) value: u16,
 }
 
 impl Size {

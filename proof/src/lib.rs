@@ -14,6 +14,7 @@ pub mod ground;
 pub mod machine;
 mod model;
 pub mod operation;
+pub mod partner;
 pub mod reference;
 pub mod runner;
 pub mod setup;
