@@ -302,6 +302,24 @@ fn only_named_processes_import() {
     });
 }
 
+/// No event can be recorded on a stream that is gone, and nothing can be asked about it.
+#[test]
+fn an_import_that_a_stream_used_which_is_gone_can_be_given_up() {
+    let (rig, mut other) = (Rig::sim(), Other::start("sim"));
+    let text = other.ask(&format!("export {}", 3 * M));
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    let message: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
+    let handle = SharedHandle::from_bytes(&message).unwrap();
+    let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+    let stream = Stream(rig.machine().create_stream().unwrap());
+    import.record_stream(stream);
+    rig.alloc.stream_destroyed(0, stream).unwrap();
+    rig.machine().destroy_stream(stream.0).unwrap();
+    drop(import);
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!((rig.alloc.imported_bytes(0).unwrap(), rig.space()), (0, 0));
+}
+
 /// Growing publishes a block anew; it must not forget that an export holds it.
 #[test]
 fn an_exported_block_that_has_grown_stays_too() {

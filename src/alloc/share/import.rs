@@ -321,8 +321,15 @@ impl Leaving {
     fn has_passed(&mut self, driver: &dyn Driver, wait: bool, calls: &mut DriverCalls) -> bool {
         let device = self.device;
         self.streams.retain(|&stream| {
-            if driver.is_capturing(device, stream).unwrap_or(true) {
-                return true;
+            let over = |calls: &mut DriverCalls| {
+                calls.wait_device += u64::from(wait);
+                wait && driver.synchronize_device(device).is_ok()
+            };
+            match driver.is_capturing(device, stream) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                // Also what is asked about a stream that is gone: it gets no event, only the device can be waited for.
+                Err(_) => return !over(calls),
             }
             let Ok(event) = driver.create_event(device) else { return true };
             calls.record_event += 1;
@@ -332,8 +339,7 @@ impl Leaving {
             }
             // The stream may be gone; then its work is over.
             let _ = driver.destroy_event(device, event);
-            calls.wait_device += u64::from(wait);
-            !(wait && driver.synchronize_device(device).is_ok())
+            !over(calls)
         });
         self.events.retain(|&event| {
             let passed = if wait {
