@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, PoolSource, RouteFilter};
+use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, PoolSource, RouteFilter, SleepMode};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 
 const MIB: u64 = 1 << 20;
@@ -134,6 +134,34 @@ fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
         }
         allocator.check().unwrap();
     }
+}
+
+#[test]
+fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
+    let (_sim, allocator) = rig(32 * MIB);
+    let mut options = PoolOptions::tagged("t");
+    options.use_on_oom = true;
+    let pool = allocator.create_pool(0, options).unwrap();
+    let blocks: Vec<_> =
+        (0..20).map(|_| allocator.allocate_in(pool, 3 * MIB / 2, 0, STREAM).unwrap()).collect();
+    let full = allocator.checkpoint(pool).unwrap();
+    for &block in blocks.iter().step_by(2) {
+        allocator.deallocate(block).unwrap();
+    }
+    let half = allocator.checkpoint(pool).unwrap();
+    let lent = allocator.allocate(0, 3 * MIB / 2, 0, STREAM).expect("the pool lends");
+    let asleep = allocator.sleep(None, &["t"], SleepMode::Discard);
+    assert!(matches!(asleep, Err(Error::State { .. })), "{asleep:?}");
+    assert!(!allocator.is_asleep(pool).unwrap());
+    let restored = allocator.restore(&half).unwrap();
+    assert_eq!(restored.freed, restored.allocated, "the block that is lent is neither freed nor handed out");
+    assert!(!restored.freed.contains(&lent) && allocator.block_info(lent).is_ok());
+    let over = allocator.restore(&full);
+    assert!(matches!(over, Err(Error::State { .. })), "the lent block lies where one was: {over:?}");
+    allocator.deallocate(lent).unwrap();
+    assert_eq!(allocator.restore(&full).unwrap().allocated.len(), 20);
+    allocator.sleep(None, &["t"], SleepMode::Discard).unwrap();
+    allocator.check().unwrap();
 }
 
 /// Memory from a counter, as a source of a pool; what is out is remembered.

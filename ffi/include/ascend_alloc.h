@@ -693,7 +693,8 @@ typedef struct ascend_alloc_pool_options_t {
    */
   int no_split;
   /*
-   Not 0: its free blocks serve the default pool before that runs out of memory.
+   Not 0: its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool
+   cannot be put to sleep; a restored checkpoint leaves lent blocks alone.
    */
   int use_on_oom;
 } ascend_alloc_pool_options_t;

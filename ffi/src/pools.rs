@@ -62,7 +62,8 @@ pub struct AscendAllocPoolOptions {
     pub source_user: *mut c_void,
     /// Not 0: free blocks are handed out whole or not at all, and never merged.
     pub no_split: c_int,
-    /// Not 0: its free blocks serve the default pool before that runs out of memory.
+    /// Not 0: its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool
+    /// cannot be put to sleep; a restored checkpoint leaves lent blocks alone.
     pub use_on_oom: c_int,
 }
 

@@ -174,7 +174,7 @@ impl DeviceAllocator {
         Ok(PoolCheckpoint { pool, saved: core.saved(&live) })
     }
 
-    /// Frees every live block of the checkpoint's pool, and hands out the blocks of the checkpoint at their old
+    /// Frees every live block of the checkpoint's pool (but not those lent to the default pool), and hands out the blocks of the checkpoint at their old
     /// addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
     /// change, as graphs that share a pool must; uses recorded by `record_stream` are forgotten
     /// with the blocks.
@@ -182,8 +182,8 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the pool sleeps, when memory of the
-    /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer by now, or waits for
-    /// other streams. Nothing has changed then.
+    /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer or the default pool by now, or waits
+    /// for other streams. Nothing has changed then.
     pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let state = self.device(checkpoint.pool.device)?;
         self.caller(state).restore(checkpoint)

@@ -36,7 +36,8 @@ pub struct PoolOptions {
     pub tag: String,
     /// Free blocks are handed out whole or not at all, and merged only when whole chunks of them are wanted elsewhere.
     pub no_split: bool,
-    /// Its free blocks serve the default pool before that runs out of memory.
+    /// Its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool cannot be
+    /// put to sleep; a restored checkpoint leaves lent blocks alone.
     pub use_on_oom: bool,
     /// Above this it takes idle memory from elsewhere before it asks the device. Nothing fails because of it.
     pub soft_limit: Option<u64>,

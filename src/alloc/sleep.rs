@@ -70,7 +70,7 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::Argument`] when no pool has a tag that is named, or for an unknown device. [`Error::State`] when a pool cannot
-    /// sleep (the default pool, captured graphs, memory from a source or in fixed blocks), when another thread is putting
+    /// sleep (the default pool, captured graphs, memory from a source or in fixed blocks, live blocks lent to the default pool), when another thread is putting
     /// it to sleep or waking it, or while the device cannot be waited for because of a capture.
     /// [`Error::Driver`] when the driver refuses. The pools of that device are awake then; those of devices before it sleep.
     pub fn sleep(&self, device: Option<DeviceId>, tags: &[&str], mode: SleepMode) -> Result<Slept> {

@@ -72,6 +72,8 @@ pub(crate) struct Block {
     pub(crate) listed: bool,
     /// Whether the block is in the free index.
     pub(crate) indexed: bool,
+    /// Whether a pool gave this live block to a request for the default pool.
+    pub(crate) lent: bool,
 }
 
 impl Block {
@@ -131,6 +133,7 @@ impl Blocks {
             state,
             listed: false,
             indexed: false,
+            lent: false,
         };
         u32::try_from(self.slab.insert(block)).expect("fewer than 2^32 blocks")
     }

@@ -23,20 +23,27 @@ pub(crate) struct Saved {
 }
 
 impl Core {
-    /// The live blocks of a pool, by address, but not those of growing buffers: these have owners who know
-    /// their size.
+    /// The live blocks of a pool, by address, but not those of growing buffers, which have owners who know
+    /// their size, and those lent to the default pool, whose owners know nothing of this one.
     pub(crate) fn live_of(&self, pool: PoolIndex) -> Vec<BlockId> {
         let mut live: Vec<BlockId> = Vec::new();
         for first in self.firsts_of(pool) {
             let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
             let blocks = core::iter::successors(Some(first), next);
-            live.extend(
-                blocks.filter(|&id| {
-                    self.blocks[id].state == State::Live && !self.blocks[id].class.is_growing()
-                }),
-            );
+            live.extend(blocks.filter(|&id| {
+                let block = &self.blocks[id];
+                block.state == State::Live && !block.class.is_growing() && !block.lent
+            }));
         }
         live
+    }
+
+    /// Whether live blocks of a pool are lent to the default pool.
+    pub(crate) fn has_lent(&self, pool: PoolIndex) -> bool {
+        self.firsts_of(pool).into_iter().any(|first| {
+            let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
+            core::iter::successors(Some(first), next).any(|id| self.blocks[id].lent)
+        })
     }
 
     /// What is to be remembered of these blocks.
@@ -73,6 +80,11 @@ impl Core {
                     State::Hole => return Some("memory of the checkpoint is not mapped any more"),
                     State::Waiting => {
                         return Some("blocks of the pool wait for streams; synchronize these first");
+                    }
+                    State::Live if block.lent => {
+                        return Some(
+                            "a block lent to the default pool lies where blocks were; free it first",
+                        );
                     }
                     State::Busy => return Some("another thread is moving memory of the pool; try again"),
                     State::Live | State::Free => {}

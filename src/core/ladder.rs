@@ -135,6 +135,7 @@ impl Core {
             if !request.soft
                 && let Some(id) = self.borrow_block(request)
             {
+                self.blocks[id].lent = true;
                 self.hand_out(id, request.requested, request.stream);
                 return Step::Ready(id);
             }

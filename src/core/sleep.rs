@@ -75,6 +75,11 @@ impl Core {
         if of.rules.source.is_some() {
             return Some("its memory comes from functions of its owner, who alone can take it away");
         }
+        if of.rules.use_on_oom && self.has_lent(pool) {
+            return Some(
+                "live blocks of it are lent to the default pool, which does not sleep; free those first",
+            );
+        }
         let classic = |segment: &Segment| segment.class.pool() == pool && segment.class.is_classic();
         if self.segments.iter().any(|(_, segment)| classic(segment)) {
             return Some("it has fixed blocks, whose memory cannot be taken from under their addresses");

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Breaks the allocator on purpose, one place at a time, and shows which test notices.
+
+    tools/mutants.py            all mutants
+    tools/mutants.py NAME...    these
+    tools/mutants.py --list     what there is
+
+Works on a copy of the tree in a temporary folder. Fails if a mutant is not caught, or if its text no longer occurs in the source
+exactly once. Needs nothing but Python 3 and cargo.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Tests from quick to slow: the first that fails is named.
+TESTS = [
+    ["--lib"],
+    ["--test", "scenarios_expandable", "--test", "streams", "--test", "waiting"],
+    ["--test", "limits", "--test", "pools", "--test", "captures", "--test", "sleep"],
+    ["--test", "core_faults"],
+    ["--test", "core_model"],
+]
+
+# name, file, text, what it is replaced with
+MUTANTS = [
+    ("epoch-dropped", "src/core/heap.rs", "        self.blocks[id].epoch = epoch;\n        self.count_freed(id, uses > 0);",
+     "        self.count_freed(id, uses > 0);"),
+    ("stamp-of-a-free-skipped", "src/core/heap.rs",
+     "        self.blocks[id].requested = 0;\n        self.stamp(id);\n        self.make_free(id);",
+     "        self.blocks[id].requested = 0;\n        self.make_free(id);"),
+    ("split-forgets-the-epoch", "src/core/block.rs", "        piece.epoch = epoch;\n", "        piece.epoch = 0;\n"),
+    ("split-forgets-the-home", "src/core/block.rs", "        piece.home = home;\n", "        piece.home = 0;\n"),
+    ("cut-tail-is-over-at-once", "src/core/heap.rs", "        self.blocks[tail].epoch = self.streams[home].open;",
+     "        self.blocks[tail].epoch = 0;"),
+    ("every-block-open-to-all", "src/core/heap.rs", "        block.home == stream\n            || !self.config.stream_order",
+     "        block.home == stream\n            || true"),
+    ("passed-one-too-many", "src/core/stream.rs", "        epoch <= self.completed", "        epoch <= self.completed + 1"),
+    ("roll-back-forgotten", "src/core/commit.rs", "                self.settle(remap.target, remap.home, remap.epoch);\n                match phase",
+     "                match phase"),
+    ("books-of-failed-chunks", "src/core/commit.rs",
+     "        self.physical -= (remap.create - done.created) as u64 * granule;", ""),
+    ("use-not-noted", "src/front/uses.rs", "        self.touched.store(1, Release);", "        self.touched.store(0, Release);"),
+    ("free-twice-in-the-front", "src/front/cache.rs",
+     "        if entry.head() != head || epoch == 0 || shard.holds(entry, address, small) {",
+     "        if entry.head() != head || epoch == 0 {"),
+    ("rounding-off-by-one", "src/alloc/device.rs", "        let len = (((bytes + 31) & !31) + self.sizes.pad + (UNIT - 1)) & !(UNIT - 1);",
+     "        let len = (((bytes + 31) & !31) + self.sizes.pad + UNIT) & !(UNIT - 1);"),
+    ("peak-not-dealt", "src/front/cache.rs", "            shard.set_room(&Split::default());",
+     "            shard.set_room(&Split::from([[1 << 40; 2]; 3]));"),
+]
+
+
+def main() -> int:
+    names = sys.argv[1:]
+    if names == ["--list"]:
+        for name, file, *_ in MUTANTS:
+            print(f"{name:<28} {file}")
+        return 0
+    unknown = set(names) - {mutant[0] for mutant in MUTANTS}
+    if unknown:
+        print(f"no such mutant: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [mutant for mutant in MUTANTS if not names or mutant[0] in names]
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder) / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("target", ".git", ".env", "shared"), symlinks=True)
+        missed = [mutant[0] for mutant in chosen if not caught(tree, *mutant)]
+    if missed:
+        print(f"NOT CAUGHT: {', '.join(missed)}")
+        return 1
+    print(f"{len(chosen)} mutants, all caught")
+    return 0
+
+
+def caught(tree: pathlib.Path, name: str, file: str, text: str, instead: str) -> bool:
+    path = tree / file
+    source = path.read_text()
+    if source.count(text) != 1:
+        raise SystemExit(f"{name}: its text occurs {source.count(text)} times in {file}, expected 1")
+    path.write_text(source.replace(text, instead))
+    try:
+        for tests in TESTS:
+            started = time.monotonic()
+            failed = run(tree, tests)
+            if failed is not None:
+                print(f"{name:<28} {failed}  ({time.monotonic() - started:.0f} s)", flush=True)
+                return True
+        print(f"{name:<28} NOT CAUGHT", flush=True)
+        return False
+    finally:
+        path.write_text(source)
+
+
+def run(tree: pathlib.Path, tests: list[str]) -> str | None:
+    """The first test that fails, or nothing."""
+    environment = dict(os.environ, CARGO_TERM_COLOR="never", RUST_BACKTRACE="0")
+    environment.setdefault("CARGO_TARGET_DIR", str(ROOT / "target" / "mutants"))
+    command = ["cargo", "test", "--locked", "-p", "ascend-alloc", *tests]
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=1200)
+    except subprocess.TimeoutExpired:
+        return "does not end"
+    if done.returncode == 0:
+        return None
+    if "error: could not compile" in done.stderr:
+        raise SystemExit(f"a mutant does not compile:\n{done.stderr[-3000:]}")
+    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("test ") and line.endswith("FAILED")]
+    return failed[0] if failed else f"ended with {done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

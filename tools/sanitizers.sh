@@ -1,0 +1,32 @@
+#!/bin/sh
+# Runs the tests under a sanitizer, with the stable compiler.
+#
+#   tools/sanitizers.sh thread  [arguments of cargo test]     data races
+#   tools/sanitizers.sh address [arguments of cargo test]     uses of freed memory, overruns
+#
+# Without further arguments: the library's own unit tests and the tests that use several threads or raw memory. The standard
+# library is not instrumented. Builds go to a folder of their own.
+set -eu
+
+kind=${1:?usage: tools/sanitizers.sh thread|address [arguments of cargo test]}
+shift
+case "$kind" in
+thread | address) ;;
+*)
+    echo "usage: tools/sanitizers.sh thread|address [arguments of cargo test]" >&2
+    exit 2
+    ;;
+esac
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cd "$root"
+if [ $# -eq 0 ]; then
+    set -- --lib --test core_model --test streams --test pools --test captures --test sleep --test history \
+        --test host_allocator --test host_random --test publish
+fi
+export RUSTC_BOOTSTRAP=1
+export RUSTFLAGS="-Zsanitizer=$kind -Cunsafe-allow-abi-mismatch=sanitizer"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitizer-$kind"
+# Blocks of the simulator outlive the process by design, so leaks are looked for by the tests themselves.
+export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+exec cargo test --locked -p ascend-alloc --target "$(rustc -vV | sed -n 's/^host: //p')" "$@"
