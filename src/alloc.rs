@@ -270,7 +270,9 @@ impl DeviceAllocator {
         self.record_slowly(ptr, stream)
     }
 
-    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it.
+    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. The new bytes are, as
+    /// those of a new block, in order for the block's own stream: other streams, recorded before or not, must be made to
+    /// wait for that stream anew before they touch them.
     ///
     /// # Errors
     ///
@@ -368,6 +370,7 @@ impl DeviceAllocator {
             state.stream_destroyed(&self.map, stream);
             self.watch(state, 2);
         }
+        self.forget_importers(Some(device), Some(stream));
         Ok(())
     }
 
@@ -495,8 +498,8 @@ impl DeviceAllocator {
         align: u64,
         stream: Stream,
     ) -> Result<DevicePtr> {
-        let state = self.device(device)?;
         let align = self.alignment(bytes, align)?;
+        let state = self.device(device)?;
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }

@@ -170,12 +170,14 @@ impl DeviceAllocator {
         }
         let state = self.device(pool.device)?;
         let core = state.core.lock();
-        let live = core.live_of(known(&core, pool)?);
+        let mut live = core.live_of(known(&core, pool)?);
+        // Nobody has these any more: they live for their importers only.
+        live.retain(|&id| !core.outlives_its_owner(id));
         Ok(PoolCheckpoint { pool, saved: core.saved(&live) })
     }
 
-    /// Frees every live block of the checkpoint's pool (but not those lent to the default pool), and hands out the blocks of the checkpoint at their old
-    /// addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
+    /// Frees every live block of the checkpoint's pool (but not those lent to the default pool), and hands out the
+    /// blocks of the checkpoint at their old addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
     /// change, as graphs that share a pool must; uses recorded by `record_stream` are forgotten
     /// with the blocks.
     ///

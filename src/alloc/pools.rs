@@ -144,8 +144,8 @@ impl DeviceAllocator {
     ///
     /// As [`allocate`](Self::allocate), and [`Error::Argument`] for a pool that does not exist.
     pub fn allocate_in(&self, pool: PoolId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
-        let state = self.device(pool.device)?;
         let align = self.alignment(bytes, align)?;
+        let state = self.device(pool.device)?;
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }

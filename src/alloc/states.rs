@@ -59,6 +59,10 @@ impl DeviceAllocator {
                 state.all_streams_destroyed(&self.map);
             }
         }
+        taken.streams.iter().for_each(|&stream| self.forget_importers(None, Some(stream)));
+        if taken.all_streams {
+            self.forget_importers(None, None);
+        }
         for &id in &lost {
             if self.changes.reset_of(id).is_some()
                 && let Some(state) = self.devices[id as usize].get()

@@ -155,7 +155,10 @@ impl Inner {
         let bytes = block.requested.saturating_add(size.bytes());
         self.check_mark(&block);
         match self.surface().grow(block.address, bytes) {
-            Ok(true) => self.resized(at, bytes),
+            Ok(true) => {
+                self.order_users(&block);
+                self.resized(at, bytes);
+            }
             Ok(false) => {}
             Err(refusal) => {
                 let fine = match refusal.kind {
@@ -189,6 +192,23 @@ impl Inner {
     }
 
     /// A block has another length now, and its mark at the new end.
+    /// New bytes are in order for the block's own stream only: the others come behind it from here on, and those that cannot
+    /// use the block no more.
+    fn order_users(&mut self, block: &Block) {
+        let Some(at) = self.model.live.iter().position(|live| live.address == block.address) else { return };
+        let home = block.users.first().and_then(|&home| self.model.lane_of(home)).filter(|_| block.has_home);
+        let others = block.users.get(usize::from(block.has_home)..).unwrap_or_default();
+        for &other in others {
+            let ordered = match (home, self.model.lane_of(other)) {
+                (Some(home), Some(lane)) => self.machine.order(block.device, home.stream, lane.stream),
+                _ => false,
+            };
+            if !ordered {
+                self.model.live[at].users.retain(|&user| user != other);
+            }
+        }
+    }
+
     fn resized(&mut self, at: usize, bytes: u64) {
         let (address, device) = (self.model.live[at].address, self.model.live[at].device);
         let info = granted(self.surface().block(address), "a live block is known");

@@ -32,7 +32,26 @@ struct Mapping {
     chunk: u64,
     handles: Vec<PhysicalHandle>,
     /// Streams whose work may use it.
-    streams: Mutex<Vec<Stream>>,
+    users: Mutex<Users>,
+}
+
+/// Streams whose work may use an import.
+#[derive(Default)]
+struct Users {
+    /// Those that are there.
+    streams: Vec<Stream>,
+    /// Whether there were others that are gone. Their handles may mean other streams by now, so that only the device
+    /// can be waited for.
+    gone: bool,
+}
+
+impl Users {
+    /// A stream is gone, or all.
+    fn forget(&mut self, stream: Option<Stream>) {
+        let before = self.streams.len();
+        self.streams.retain(|&known| stream.is_some_and(|stream| known != stream));
+        self.gone |= self.streams.len() < before;
+    }
 }
 
 /// What an allocator has imported.
@@ -55,7 +74,7 @@ struct Leaving {
     mapped: Vec<u64>,
     handles: Vec<PhysicalHandle>,
     /// Streams that have no event yet.
-    streams: Vec<Stream>,
+    users: Users,
     /// Events that are not known to be complete.
     events: Vec<Event>,
 }
@@ -96,20 +115,11 @@ impl ImportedBlock {
 
 impl Drop for ImportedBlock {
     fn drop(&mut self) {
-        // Only the last of several gets it.
-        let Some(mapping) = self.mapping.take().and_then(Arc::into_inner) else { return };
-        let leaving = Leaving {
-            device: mapping.device,
-            generation: mapping.generation,
-            base: mapping.base,
-            span: mapping.span(),
-            mapped: mapping.addresses().collect(),
-            handles: mapping.handles,
-            streams: mapping.streams.into_inner(),
-            events: Vec::new(),
-        };
-        self.allocator.imports.lock().leaving.push(leaving);
-        self.allocator.collect_imports(false);
+        if let Some(mapping) = self.mapping.take()
+            && self.allocator.let_go_import(mapping)
+        {
+            self.allocator.collect_imports(false);
+        }
     }
 }
 
@@ -126,9 +136,9 @@ impl core::fmt::Debug for ImportedBlock {
 
 impl Mapping {
     fn record(&self, stream: Stream) {
-        let mut streams = self.streams.lock();
-        if !streams.contains(&stream) {
-            streams.push(stream);
+        let mut users = self.users.lock();
+        if !users.streams.contains(&stream) {
+            users.streams.push(stream);
         }
     }
 
@@ -171,9 +181,10 @@ impl DeviceAllocator {
         let key = (device, handle.to_bytes());
         let known = self.imports.lock().live.get(&key).and_then(Weak::upgrade);
         let generation = state.core.lock().generation;
-        let mapping = match known.filter(|mapping| mapping.generation == generation) {
-            Some(mapping) => mapping,
-            None => {
+        let mapping = match known {
+            Some(mapping) if mapping.generation == generation => mapping,
+            stale => {
+                stale.map(|mapping| self.let_go_import(mapping));
                 let mapping = Arc::new(self.map_import(device, generation, handle)?);
                 let mut imports = self.imports.lock();
                 imports.live.retain(|_, mapping| mapping.strong_count() > 0);
@@ -200,10 +211,48 @@ impl DeviceAllocator {
     pub fn imported_bytes(&self, device: DeviceId) -> Result<u64> {
         self.place(device)?;
         let imports = self.imports.lock();
-        let live = imports.live.values().filter_map(Weak::upgrade);
-        let live = live.filter(|mapping| mapping.device == device).map(|mapping| mapping.span());
+        let live: Vec<Arc<Mapping>> = imports.live.values().filter_map(Weak::upgrade).collect();
         let leaving = imports.leaving.iter().filter(|leaving| leaving.device == device);
-        Ok(live.sum::<u64>() + leaving.map(|leaving| leaving.span).sum::<u64>())
+        let leaving: u64 = leaving.map(|leaving| leaving.span).sum();
+        drop(imports);
+        let of_device = live.iter().filter(|mapping| mapping.device == device);
+        let sum = of_device.map(|mapping| mapping.span()).sum::<u64>() + leaving;
+        live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
+        Ok(sum)
+    }
+
+    /// A stream (or all) of a device (or of all) is gone: what it used is free only when the device has been waited for.
+    pub(in super::super) fn forget_importers(&self, device: Option<DeviceId>, stream: Option<Stream>) {
+        let is_meant = |of: DeviceId| device.is_none_or(|device| device == of);
+        let mut imports = self.imports.lock();
+        for leaving in imports.leaving.iter_mut().filter(|leaving| is_meant(leaving.device)) {
+            leaving.users.forget(stream);
+        }
+        let live: Vec<Arc<Mapping>> = imports.live.values().filter_map(Weak::upgrade).collect();
+        for mapping in live.iter().filter(|mapping| is_meant(mapping.device)) {
+            mapping.users.lock().forget(stream);
+        }
+        drop(imports);
+        live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
+    }
+
+    /// Gives up one hold on a mapping; the last one puts it among those that leave, and answers true. Whoever looked
+    /// at one for a moment may be the last, so everybody ends here.
+    fn let_go_import(&self, mapping: Arc<Mapping>) -> bool {
+        let Some(mapping) = Arc::into_inner(mapping) else { return false };
+        let mut imports = self.imports.lock();
+        let leaving = Leaving {
+            device: mapping.device,
+            generation: mapping.generation,
+            base: mapping.base,
+            span: mapping.span(),
+            mapped: mapping.addresses().collect(),
+            handles: mapping.handles,
+            users: mapping.users.into_inner(),
+            events: Vec::new(),
+        };
+        imports.leaving.push(leaving);
+        true
     }
 
     /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`.
@@ -233,7 +282,7 @@ impl DeviceAllocator {
             span,
             mapped: Vec::new(),
             handles: Vec::new(),
-            streams: Vec::new(),
+            users: Users::default(),
             events: Vec::new(),
         };
         let answer = self
@@ -250,8 +299,7 @@ impl DeviceAllocator {
             return Err(error.into());
         }
         let Leaving { base, handles, .. } = leaving;
-        let streams = Mutex::new(Vec::new());
-        Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, streams })
+        Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, users: Mutex::default() })
     }
 
     /// Opens the link from a device to the exporter's, if it is another one of this process.
@@ -320,11 +368,12 @@ impl Leaving {
     /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
     fn has_passed(&mut self, driver: &dyn Driver, wait: bool, calls: &mut DriverCalls) -> bool {
         let device = self.device;
-        self.streams.retain(|&stream| {
-            let over = |calls: &mut DriverCalls| {
-                calls.wait_device += u64::from(wait);
-                wait && driver.synchronize_device(device).is_ok()
-            };
+        let over = |calls: &mut DriverCalls| {
+            calls.wait_device += u64::from(wait);
+            wait && driver.synchronize_device(device).is_ok()
+        };
+        self.users.gone = self.users.gone && !over(calls);
+        self.users.streams.retain(|&stream| {
             match driver.is_capturing(device, stream) {
                 Ok(true) => return true,
                 Ok(false) => {}
@@ -355,7 +404,7 @@ impl Leaving {
             }
             !passed
         });
-        self.streams.is_empty() && self.events.is_empty()
+        !self.users.gone && self.users.streams.is_empty() && self.events.is_empty()
     }
 
     /// Unmaps, drops the references, releases the reservation. What the driver refuses is tried again later.
