@@ -52,8 +52,7 @@ MUTANTS = [
      "        if entry.head() != head || epoch == 0 {"),
     ("rounding-off-by-one", "src/alloc/device.rs", "        let len = (((bytes + 31) & !31) + self.sizes.pad + (UNIT - 1)) & !(UNIT - 1);",
      "        let len = (((bytes + 31) & !31) + self.sizes.pad + UNIT) & !(UNIT - 1);"),
-    ("peak-not-dealt", "src/front/cache.rs", "            shard.set_room(&Split::default());",
-     "            shard.set_room(&Split::from([[1 << 40; 2]; 3]));"),
+    ("everybody-gets-the-whole-room", "src/front/cache.rs", "own.min(all / 2) / parties", "own.min(all)"),
 ]
 
 
