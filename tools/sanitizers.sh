@@ -28,5 +28,5 @@ export RUSTFLAGS="-Zsanitizer=$kind -Cunsafe-allow-abi-mismatch=sanitizer"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitizer-$kind"
 # Blocks of the simulator outlive the process by design, so leaks are looked for by the tests themselves.
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
-export TSAN_OPTIONS="halt_on_error=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=1:suppressions=$root/tools/tsan.supp${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 exec cargo test --locked -p ascend-alloc --target "$(rustc -vV | sed -n 's/^host: //p')" "$@"

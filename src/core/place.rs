@@ -218,6 +218,12 @@ impl Core {
             if backed {
                 self.blocks[id].home = home;
                 self.blocks[id].epoch = epoch;
+                // Its home may be another than that of before, whose stamps another free may hide.
+                let state = &mut self.streams[home as usize];
+                if !state.passed(epoch) {
+                    state.stamped += 1;
+                    self.stamp(id);
+                }
                 self.make_free(id);
             } else {
                 self.make_hole(id);
