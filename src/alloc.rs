@@ -15,6 +15,7 @@ mod host;
 mod limits;
 mod observe;
 mod oom_report;
+mod peaks;
 mod peers;
 mod pools;
 mod pressure;

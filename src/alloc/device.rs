@@ -28,7 +28,7 @@ pub(super) struct Device {
     /// What is fixed.
     pub(super) limits: Limits,
     /// Sizes of blocks, without the lock.
-    sizes: Sizes,
+    pub(super) sizes: Sizes,
     /// Everything else.
     pub(super) core: Mutex<Core>,
     /// Told when a plan that holds memory is over while somebody waits for it; goes with the core's lock.
@@ -43,11 +43,11 @@ pub(super) struct Device {
 
 /// How requests become block lengths, copied out of the core so that it needs no lock.
 #[derive(Clone, Debug)]
-struct Sizes {
+pub(super) struct Sizes {
     pad: u64,
     /// Requests of this size and more go to the core: it alone rounds to divisions of powers of two and
     /// aligns large blocks, and the address map keeps no larger size.
-    most: u64,
+    pub(super) most: u64,
 }
 
 /// Everything a slow call needs.
@@ -142,27 +142,6 @@ impl Device {
         // As the core rounds; the two additions cannot overflow below `MOST_REQUESTED`.
         let len = (((bytes + 31) & !31) + self.sizes.pad + (UNIT - 1)) & !(UNIT - 1);
         self.front.take::<LOG>(map, stream, len, bytes, Class::of(bytes).is_small())
-    }
-
-    /// A block that rests in the front and fits exactly, although with it a peak may be reached that is dealt with
-    /// under the core's lock only.
-    pub(super) fn take_to_peak(
-        &self,
-        core: &mut Core,
-        map: &AddressMap,
-        (bytes, len, align): (u64, u64, u64),
-        stream: Stream,
-    ) -> Option<u64> {
-        let small = Class::of(bytes).is_small();
-        if bytes >= self.sizes.most || align > UNIT || !self.front.is_ready(stream, len, small) {
-            return None;
-        }
-        // From here on nothing is handed out by the front but this block.
-        self.front.gather();
-        let granted = self.front.grant(stream, len, bytes, small);
-        let taken = if granted { self.take_resting::<true>(map, bytes, stream) } else { None };
-        self.settle_peaks(core);
-        taken
     }
 
     /// Why a request of this size, which the front did not serve, found only blocks there that other streams
@@ -289,14 +268,6 @@ impl Device {
         let high_water = core.high_water;
         core.churn.note(more, allocated, moved, high_water);
         core.earn_for_all(flow.down[tally::COUNT].iter().sum::<i64>() as u64);
-    }
-
-    /// Forms the true sums, raises the peaks, and deals the room below them out.
-    pub(super) fn settle_peaks(&self, core: &mut Core) {
-        let mut flow = self.front.gather();
-        flow.add(&core.tally.flow);
-        let room = core.tally.raise(&flow);
-        core.tally.room = self.front.deal(room);
     }
 
     /// Makes a stream known to the core and to the front.

@@ -3,7 +3,7 @@
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use super::counts::{Counts, amounts};
+use super::counts::{Amounts, Counts, amounts};
 use super::key::{is_small, key_of, len_of, place_of};
 use super::map::{AddressMap, Entry, NO_SLOT};
 use super::ring::Ring;
@@ -457,36 +457,37 @@ impl Front {
         share
     }
 
-    /// Lets one block be handed out beyond the room there is, if one is ready for such a request. Called under
-    /// the device's lock after [`gather`](Self::gather); the next [`deal`](Self::deal) ends it.
-    pub(crate) fn grant(&self, stream: Stream, len: u64, requested: u64, small: bool) -> bool {
-        let Some(place) = self.streams.place_of(stream) else { return false };
+    /// What handing out the block that is ready for such a request adds to the sums; nothing if none is ready. Under
+    /// the device's lock.
+    #[inline]
+    pub(crate) fn need(&self, stream: Stream, len: u64, requested: u64, small: bool) -> Option<Amounts> {
+        let place = self.streams.place_of(stream)?;
         let shard = self.shard(place);
         let key = key_of(len, place, small);
+        let in_ring = || shard.ring(small).and_then(|ring| Some((ring, ring.lane(key)?)));
+        // A look without the flag spares it when there is nothing. What waits is looked through under it only.
+        if shard.find(key, small).is_none() && in_ring().is_none() {
+            return None;
+        }
         let _guard = shard.flag.lock();
-        let need = match (shard.find(key, small), shard.ring(small)) {
-            (Some(_), _) => amounts(len, requested),
-            (None, Some(ring))
-                if let Some(lane) = ring.lane(key).filter(|lane| ring.is_ready(*lane, &self.streams)) =>
-            {
-                let slot = ring.first(lane);
-                let before = slot.requested.load(Relaxed);
-                if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }
-            }
-            _ => return false,
-        };
-        shard.counts(small).grant(need);
-        true
+        if shard.find(key, small).is_some() {
+            return Some(amounts(len, requested));
+        }
+        let (ring, lane) = in_ring().filter(|&(ring, lane)| ring.is_ready(lane, &self.streams))?;
+        let slot = ring.first(lane);
+        let before = slot.requested.load(Relaxed);
+        let waits = slot.waits();
+        Some(if waits { Counts::need_to_resume(before, requested) } else { amounts(len, requested) })
     }
 
-    /// Whether a block is ready for such a request. Under the device's lock.
-    #[inline]
-    pub(crate) fn is_ready(&self, stream: Stream, len: u64, small: bool) -> bool {
-        let Some(place) = self.streams.place_of(stream) else { return false };
-        let shard = self.shard(place);
-        let key = key_of(len, place, small);
-        let in_ring = |ring: &Ring| ring.lane(key).is_some_and(|lane| ring.is_ready(lane, &self.streams));
-        shard.find(key, small).is_some() || shard.ring(small).is_some_and(in_ring)
+    /// Lets the shard of a stream hand out one block that it [needs](Self::need) room for, beyond the room there is.
+    /// Called under the device's lock after [`gather`](Self::gather); the next [`deal`](Self::deal) ends it.
+    pub(crate) fn grant(&self, stream: Stream, small: bool, need: Amounts) {
+        if let Some(place) = self.streams.place_of(stream) {
+            let shard = self.shard(place);
+            let _guard = shard.flag.lock();
+            shard.counts(small).grant(need);
+        }
     }
 
     /// The blocks that rest here, and the sums, of each shard at one moment. A block rests in one shard only and is
