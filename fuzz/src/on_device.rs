@@ -2,7 +2,7 @@
 //! serves both. What belongs to the simulated machine's setup is left out; what only a simulator can do does nothing.
 
 use proof::machine::SimSetup;
-use proof::operation::{Operation as To, Size, Step};
+use proof::operation::{Operation as To, Step};
 use proof::world::{Ground, run as run_steps};
 
 use crate::program::{Operation, Program, Setup};
@@ -50,23 +50,19 @@ fn lane(stream: u8, other_device: bool) -> u8 {
     stream % 3 + if other_device { 3 } else { 0 }
 }
 
-fn size(size: crate::program::Size) -> Size {
-    Size { kind: size.kind, value: size.value }
-}
-
 fn translated(operation: &Operation) -> To {
     match *operation {
-        Operation::Allocate { size: bytes, stream, other_device, align } => {
+        Operation::Allocate { size, stream, other_device, align } => {
             // A multiple of four is an exponent; the others are the usual alignment.
             let align = align.map_or(1, |power| power & !3);
-            To::Allocate { size: size(bytes), lane: lane(stream, other_device), align, pool: None }
+            To::Allocate { size, lane: lane(stream, other_device), align, pool: None }
         }
         Operation::Free { block } => To::Free { block },
         Operation::FreeLast => To::FreeLast,
         Operation::Misuse { block, offset } => To::Misuse { block, offset },
         Operation::Record { block, stream } => To::Record { block, lane: stream },
         Operation::Use { block, stream, write } => To::Use { block, user: stream, write },
-        Operation::Grow { block, size: bytes } => To::Grow { block, size: size(bytes) },
+        Operation::Grow { block, size } => To::Grow { block, size },
         Operation::Shrink { block, parts } => To::Shrink { block, parts },
         Operation::Trim { other_device, keep } => To::Trim { device: other_device, keep },
         Operation::EmptyCache { other_device } => To::Empty { device: other_device.then_some(true) },

@@ -2,6 +2,7 @@
 //! there; sizes come in kinds, so that small inputs reach every path.
 
 use arbitrary::Arbitrary;
+use proof::operation::Size;
 
 /// A whole run.
 #[derive(Arbitrary, Clone, Debug)]
@@ -58,61 +59,8 @@ pub const OPTIONAL: [&str; 5] = [
     "aclrtMapMem",
 ];
 
-/// Functions whose calls can be told to fail.
-pub const FAILING: [&str; 20] = [
-    "aclrtMallocPhysical",
-    "aclrtMapMem",
-    "aclrtUnmapMem",
-    "aclrtFreePhysical",
-    "aclrtReserveMemAddress",
-    "aclrtReleaseMemAddress",
-    "aclrtMemSetAccess",
-    "aclrtMallocAlign32",
-    "aclrtFree",
-    "aclrtCreateEventExWithFlag",
-    "aclrtDestroyEvent",
-    "aclrtRecordEvent",
-    "aclrtQueryEventStatus",
-    "aclrtSynchronizeEvent",
-    "aclrtStreamWaitEvent",
-    "aclrtSynchronizeStream",
-    "aclrtSynchronizeDevice",
-    "aclrtGetMemInfo",
-    "aclrtMemGetAllocationGranularity",
-    "aclmdlRICaptureGetInfo",
-];
-
-/// What a failing call answers: out of memory, not supported, refused by the driver, a wrong argument.
-pub const CODES: [i32; 4] = [207_001, 207_000, 507_899, 107_000];
-
-/// A size: which kind, and where in its range.
-#[derive(Arbitrary, Clone, Copy, Debug)]
-pub struct Size {
-    pub(crate) kind: u8,
-    pub(crate) value: u16,
-}
-
-impl Size {
-    /// The size in bytes.
-    pub fn bytes(self) -> u64 {
-        const MIB: u64 = 1 << 20;
-        let value = u64::from(self.value);
-        match self.kind % 16 {
-            0 => value % 4,
-            1..=3 => value * 8,
-            4 | 5 => value * 16 + 1,
-            // Around the limit of small requests.
-            6 => MIB - 32 + value % 64,
-            // A handful of sizes that come again and again.
-            7 => MIB << (value % 5),
-            8 | 9 => MIB + value * 160,
-            10..=12 => MIB + value * 800,
-            13 => 20 * MIB + value * 1024,
-            14 => 2 * MIB * (value % 40),
-            _ => u64::MAX >> (value % 64),
-        }
-    }
-}
+/// Functions whose calls can be told to fail: those that these programs reach.
+pub const FAILING: &[&str] = proof::operation::FAILING.split_at(20).0;
 
 /// One step of a program. `block` is an index into the live blocks, `stream` one into the streams of the
 /// block's device.
@@ -215,7 +163,7 @@ pub enum Operation {
         call: u8,
         /// How many pass before.
         after: u8,
-        /// Which of [`CODES`].
+        /// Which of [`CODES`](proof::operation::CODES).
         code: u8,
         /// Whether all later ones fail too.
         always: bool,

@@ -21,7 +21,9 @@ use ascend_alloc::{DeviceAllocator, DevicePtr, Error};
 use ascend_sim::exec::EVENT_SYNC;
 use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task, WAIT_FOREVER};
 
-use crate::program::{CODES, FAILING, OPTIONAL, Operation, Program, Setup, Size};
+use proof::operation::{CODES, Size};
+
+use crate::program::{FAILING, OPTIONAL, Operation, Program, Setup};
 use model::{Block, Model};
 
 const MIB: u64 = 1 << 20;
