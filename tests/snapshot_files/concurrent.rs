@@ -128,6 +128,10 @@ fn snapshots_of_a_busy_allocator_can_be_played() {
                 let (allocator, stop) = (&allocator, &stop);
                 scope.spawn(move || work(allocator, seed, stop));
             }
+            // Threads may take longer to begin than all snapshots take.
+            while allocator.stats(0).unwrap().allocation.all.allocated < 1500 {
+                std::thread::yield_now();
+            }
             for round in 0..15 {
                 let document = document(&allocator);
                 match play(&document) {
