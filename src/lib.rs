@@ -35,6 +35,7 @@ pub mod history;
 pub mod hook;
 pub mod host;
 pub mod publish;
+mod signals;
 pub mod snapshot;
 #[forbid(unsafe_code)]
 pub mod snapshot_file;

@@ -5,7 +5,7 @@ mod c_library;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use c_library::{ROOT, folder, run, simulator};
+use c_library::{ROOT, folder, rpath, run, simulator};
 
 /// Compiles a source as the comments of the samples say, and other files with it.
 fn build(source: &str, folder: &Path, more: &[&str]) -> PathBuf {
@@ -15,7 +15,7 @@ fn build(source: &str, folder: &Path, more: &[&str]) -> PathBuf {
     gcc.args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1"]);
     gcc.args(["ffi/acl", "examples/c"].map(|folder| format!("-I{ROOT}/{folder}"))).arg("-o").arg(&program);
     gcc.args(more).arg(format!("{ROOT}/{source}")).arg(&library);
-    gcc.arg(format!("-Wl,-rpath,{}", library.parent().expect("the library lies in a folder").display()));
+    gcc.arg(rpath(&library));
     run(&mut gcc);
     program
 }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use c_library::{ROOT, archive, folder, has_cpp, run, shared};
+use c_library::{ROOT, archive, folder, has_cpp, rpath, run, shared};
 use stand_ins::{CANN_8_0, FULL, WITHOUT_REQUIRED, compile};
 
 /// The program: as C with the shared library, as C with the static one, as C++ with the shared one.
 static PROGRAMS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
     let folder = folder("abi");
     let library = shared();
-    let rpath = format!("-Wl,-rpath,{}", library.parent().expect("a folder").display());
+    let rpath = rpath(&library);
     let shared: &[&str] = &[library.to_str().expect("a path in UTF-8"), &rpath];
     let archive = archive();
     let fixed: &[&str] = &[archive.to_str().expect("a path in UTF-8"), "-lm", "-lrt", "-lutil"];
@@ -125,6 +125,6 @@ fn the_example_of_the_readme_runs() {
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c99", "-Wall", "-Wextra", "-Werror"]).arg(format!("-I{ROOT}/ffi/include"));
     gcc.arg(&source).arg(&library).arg("-o").arg(&program);
-    run(gcc.arg(format!("-Wl,-rpath,{}", library.parent().expect("a folder").display())));
+    run(gcc.arg(rpath(&library)));
     run(&mut command(&program, &STAND_IN));
 }

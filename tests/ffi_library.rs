@@ -4,42 +4,11 @@
 mod c_library;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::LazyLock;
 
-use c_library::{ROOT, folder, has_cpp, run, say, shared, simulator};
-
-const C: &[&str] = &["gcc", "-x", "c", "-std=gnu99"];
-const CPP: &[&str] = &["g++", "-x", "c++", "-std=gnu++11"];
-
-/// Compiles a program of `ffi/tests`, linked with these libraries.
-fn build(folder: &Path, name: &str, compiler: &[&str], source: &str, libraries: &[PathBuf]) -> PathBuf {
-    let program = folder.join(name);
-    let mut command = Command::new(compiler[0]);
-    command.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Werror", "-g", "-O1"]);
-    for include in ["ffi/include", "ffi/acl", "sim/ascendcl/include", "ffi/tests"] {
-        command.arg(format!("-I{ROOT}/{include}"));
-    }
-    command.arg(format!("{ROOT}/ffi/tests/{source}")).args(["-x", "none"]);
-    for library in libraries {
-        let folder = library.parent().expect("a library lies in a folder");
-        command.arg(library).arg(format!("-Wl,-rpath,{}", folder.display()));
-    }
-    run(command.args(["-pthread", "-ldl", "-lm", "-o"]).arg(&program));
-    program
-}
-
-/// A program as C, and as C++ where that is compiled here.
-fn both(name: &str) -> Vec<PathBuf> {
-    let folder = folder(&format!("ffi_{name}"));
-    let source = format!("{name}.c");
-    let libraries = [shared(), simulator()];
-    let mut programs = vec![build(&folder, "c", C, &source, &libraries)];
-    if has_cpp(&source) {
-        programs.push(build(&folder, "cpp", CPP, &source, &libraries));
-    }
-    programs
-}
+use c_library::programs::{C, both, build, command, holds};
+use c_library::{ROOT, folder, run, say, shared, simulator};
 
 static LIBRARY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("library"));
 
@@ -50,23 +19,6 @@ static HOSTILE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("hostile"));
 static HISTORY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("history"));
 
 static FRAMEWORKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("frameworks"));
-
-/// A command with nothing of this process's own settings, that finds the runtime library in the program.
-fn command(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    for name in
-        ["ASCEND_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ASCEND_ALLOC_ACL_LIBRARY"]
-    {
-        command.env_remove(name);
-    }
-    command
-}
-
-#[track_caller]
-fn holds(name: &str, output: &Output) {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(text, format!("{name}: all checks hold\n"));
-}
 
 #[track_caller]
 fn scenario(programs: &[PathBuf], name: &str) {

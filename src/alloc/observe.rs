@@ -104,13 +104,14 @@ impl DeviceAllocator {
                 ..HistoryOptions::default()
             });
         }
-        // What fails has been said and counted.
         if let Some(path) = &observe.history_file {
-            *self.tellers.journal.lock() = self.write_history(OwnPath::for_ever(path), &observe).ok();
+            let started = self.write_history(OwnPath::for_ever(path), &observe);
+            *self.tellers.journal.lock() = self.started(started, path);
         }
         let variable = std::env::var(TRACE_VARIABLE).ok().filter(|path| !path.is_empty());
         if let Some(path) = observe.trace_file.clone().or(variable) {
-            *self.tellers.trace.lock() = self.write_trace(OwnPath::for_ever(&path)).ok();
+            let started = self.write_trace(OwnPath::for_ever(&path));
+            *self.tellers.trace.lock() = self.started(started, &path);
         }
         self.tellers.oom = OomReports::new(&observe, self.sources(), &self.tellers.failed);
         let source = stats_export::Source {
@@ -121,6 +122,15 @@ impl DeviceAllocator {
         };
         self.tellers.stats = stats_export::start(&observe, source, &self.tellers.failed);
         self.follow_history();
+    }
+
+    /// A writer that the settings ask for; that its thread cannot be had is said and counted.
+    fn started(&self, writer: std::io::Result<Writer>, path: &str) -> Option<Writer> {
+        let said = |error: &std::io::Error| {
+            self.tellers.failed.fetch_add(1, Relaxed);
+            eprintln!("ascend-alloc: {path} is not written: {error}");
+        };
+        writer.inspect_err(said).ok()
     }
 
     fn write_history(&self, path: OwnPath, observe: &Observe) -> std::io::Result<Writer> {

@@ -15,6 +15,7 @@ use crate::error::OutOfMemory;
 use crate::history::log::EVENTS;
 use crate::history::paths::{OwnPath, behind};
 use crate::history::{Context, Event};
+use crate::signals;
 use crate::snapshot::FullSnapshot;
 use crate::snapshot_file::pickle::Protocol;
 use crate::sync::plain::Mutex;
@@ -80,7 +81,7 @@ impl OomReports {
             written.last = Some(now);
             (written.reports, core::mem::take(&mut written.passed_over))
         };
-        if let Err(error) = self.write(error, number, passed_over)
+        if let Err(error) = signals::quietly(|| self.write(error, number, passed_over))
             && self.failed.fetch_add(1, Relaxed) == 0
         {
             let path = self.path.path().display();

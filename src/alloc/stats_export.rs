@@ -4,7 +4,7 @@
 //! says what is written.
 
 use core::fmt::{self, Write as _};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -166,7 +166,7 @@ impl Server {
         loop {
             match listener.accept() {
                 Ok((client, _)) => answer(client, &self.source.document())?,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -176,7 +176,7 @@ impl Server {
 /// Listens at the path. A socket that a process left there when it ended is taken away.
 fn listen(path: &std::path::Path) -> std::io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_left(path) => {
             std::fs::remove_file(path)?;
             UnixListener::bind(path)?
         }
@@ -184,6 +184,11 @@ fn listen(path: &std::path::Path) -> std::io::Result<UnixListener> {
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Whether nobody listens there any more. Whoever cannot be asked may.
+fn is_left(path: &std::path::Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Writes to a client. One that goes away is no failure.

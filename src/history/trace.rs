@@ -56,6 +56,9 @@ pub(crate) struct Recording {
     begun: bool,
 }
 
+/// The first line of a file.
+const TITLE: &str = "# source recorded by ascend-alloc\n";
+
 /// Unwritten lines of a device beyond which its recording ends, bytes.
 const MOST_UNWRITTEN: usize = 64 << 20;
 
@@ -154,7 +157,7 @@ impl OfDevice {
     fn flush(&mut self, path: &Path) -> io::Result<()> {
         if self.file.is_none() {
             self.file = Some(Output::create(path)?);
-            self.text.insert_str(0, "# source recorded by ascend-alloc\n");
+            self.text.insert_str(0, TITLE);
         }
         let Some(file) = &mut self.file else { return Ok(()) };
         let written = file.append(&self.text);
@@ -181,7 +184,7 @@ impl Sink for Recording {
         }
         if !self.begun {
             // So that a process that allocates nothing leaves no trace of an earlier one.
-            Output::create(self.path.path())?;
+            Output::create(self.path.path())?.append(TITLE)?;
             self.begun = true;
         }
         let mut answer = Ok(());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::signals;
 use crate::sync::plain::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
@@ -61,7 +62,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that calls `turn` every `period`. `turn` is told whether it is the last one.
+    /// Starts a thread that calls `turn` every `period`. `turn` is told whether it is the last one. The thread takes
+    /// none of the program's signals.
     pub(crate) fn start(
         name: &str,
         period: Duration,
@@ -69,7 +71,7 @@ impl Worker {
         mut turn: impl FnMut(bool) + Send + 'static,
     ) -> std::io::Result<Self> {
         let shared = Arc::clone(&signal);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let thread = signals::spawn(name, move || {
             loop {
                 let last = wait(&shared, period);
                 turn(last);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::log::{Batch, History};
 use super::worker::{Signal, Worker};
+use crate::signals;
 use crate::sync::plain::Mutex;
 
 /// Between two turns of a writer, unless many events come.
@@ -61,7 +62,7 @@ impl Writer {
             }
         };
         // The file is there when this returns, and a path that cannot be had is known.
-        turn(false);
+        signals::quietly(|| turn(false));
         match Worker::start("ascend-alloc-history", PERIOD, signal, turn) {
             Ok(worker) => {
                 let worker = Arc::new(worker);

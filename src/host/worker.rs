@@ -37,12 +37,12 @@ impl Worker {
     pub(super) fn start(heap: Arc<DeviceAllocator>) -> Result<Self> {
         let signal = Arc::new(Signal::default());
         let shared = Arc::clone(&signal);
-        let thread = std::thread::Builder::new()
-            .name("ascend-alloc-host".to_owned())
-            .spawn(move || run(&heap, &shared))
-            .map_err(|_| Error::State {
-                operation: "starting the background thread of page-locked memory",
-                reason: "the system has no thread to give; set background to false",
+        let thread =
+            crate::signals::spawn("ascend-alloc-host", move || run(&heap, &shared)).map_err(|_| {
+                Error::State {
+                    operation: "starting the background thread of page-locked memory",
+                    reason: "the system has no thread to give; set background to false",
+                }
             })?;
         Ok(Self { signal, thread: Some(thread) })
     }

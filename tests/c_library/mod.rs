@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Every test binary uses another part.
 
 pub mod headers;
+pub mod programs;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,13 @@ pub fn archive() -> PathBuf {
 /// The simulator's `libascendcl.so`. As the two above, it is a dev-dependency so that it is built.
 pub fn simulator() -> PathBuf {
     built("libascendcl.so")
+}
+
+/// What the linker is told so that a program finds this very library. Cargo sets `LD_LIBRARY_PATH` for tests, and an older
+/// build may lie there, so the path has to be of the kind that goes first.
+pub fn rpath(library: &Path) -> String {
+    let folder = library.parent().expect("a library lies in a folder");
+    format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display())
 }
 
 /// The header as it is checked in.

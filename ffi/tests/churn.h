@@ -1,0 +1,98 @@
+/*
+ * What the test programs about processes share: threads that allocate, files in a folder, open descriptors.
+ */
+#ifndef CHURN_H
+#define CHURN_H
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { CHURNERS = 3 };
+
+static volatile int churn_stop;
+static volatile long churned;
+static pthread_t churners[CHURNERS];
+
+/* Blocks of a few sizes on two devices, memory that goes back to the device, and uses of another stream. */
+static void churn_once(size_t own, void *stream) {
+    void *small = ascend_alloc_malloc(1000 * own + 1, 0, NULL);
+    void *large = ascend_alloc_malloc((20 + own) * MIB, 1, NULL);
+    CHECK(small != NULL && large != NULL);
+    OK(ascend_alloc_record_stream(small, stream));
+    OK(ascend_alloc_release(small));
+    OK(ascend_alloc_release(large));
+    OK(ascend_alloc_empty_cache(1));
+    __sync_fetch_and_add(&churned, 1);
+}
+
+static inline void *churn(void *number) {
+    ACL(aclrtSetDevice(0));
+    void *stream = new_stream();
+    while (!churn_stop) {
+        churn_once((size_t)(uintptr_t)number, stream);
+    }
+    OK(ascend_alloc_stream_destroyed(0, stream));
+    ACL(aclrtDestroyStream((aclrtStream)stream));
+    return NULL;
+}
+
+/* Starts threads that allocate and free. */
+static inline void churn_starts(void) {
+    for (uintptr_t i = 0; i < CHURNERS; i++) {
+        CHECK(pthread_create(&churners[i], NULL, churn, (void *)i) == 0);
+    }
+}
+
+/* Ends them, each after some rounds. */
+static inline void churn_ends(void) {
+    while (churned < 2 * CHURNERS) {
+        usleep(1000);
+    }
+    churn_stop = 1;
+    for (int i = 0; i < CHURNERS; i++) {
+        CHECK(pthread_join(churners[i], NULL) == 0);
+    }
+}
+
+/* The path of a file in the folder that the variable FOLDER names; valid until the next call of the thread. */
+static inline const char *path_in_folder(const char *name) {
+    static __thread char path[4096];
+    const char *folder = getenv("FOLDER");
+    CHECK(folder != NULL && strlen(folder) + strlen(name) + 2 < sizeof path);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static inline int by_number(const void *one, const void *two) {
+    return *(const int *)one - *(const int *)two;
+}
+
+/* The numbers of all open descriptors, in order; valid until the next call. */
+static inline const char *descriptors_open(void) {
+    static char text[1 << 16];
+    static int numbers[1 << 12];
+    int count = 0;
+    size_t length = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    CHECK(folder != NULL);
+    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(folder)) {
+            CHECK(count < (int)(sizeof numbers / sizeof numbers[0]));
+            numbers[count++] = atoi(entry->d_name);
+        }
+    }
+    closedir(folder);
+    qsort(numbers, (size_t)count, sizeof numbers[0], by_number);
+    text[0] = 0;
+    for (int i = 0; i < count; i++) {
+        length += (size_t)snprintf(text + length, sizeof text - length, "%d ", numbers[i]);
+        CHECK(length < sizeof text);
+    }
+    return text;
+}
+
+#endif
