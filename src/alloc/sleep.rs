@@ -9,6 +9,8 @@
 //! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
 //! pools of a device is one step: it is done for all or for none.
 
+mod content;
+
 use super::device::{Caller, Device};
 use super::pressure::UnderWay;
 use super::{DeviceAllocator, PoolId};
@@ -17,7 +19,7 @@ use crate::core::perform;
 use crate::core::plan::{Remap, Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept};
-use crate::driver::{DeviceId, DriverError, DriverResult, HostCopy, Stream};
+use crate::driver::{DeviceId, DriverError};
 use crate::error::{Error, Result};
 use crate::history::Action;
 use crate::stats::DriverCalls;
@@ -58,9 +60,6 @@ pub struct Woken {
 
 /// Of each pool, where its content is kept.
 type Contents = Vec<Vec<Kept>>;
-
-/// Bytes of a host block, at most: copies into one run while the next is allocated.
-const PIECE: u64 = 64 << 20;
 
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
@@ -268,7 +267,7 @@ impl Caller<'_> {
                 }
             }
         }
-        (kept, self.take_away(pools).map_err(Error::from))
+        (kept, self.take_away(pools))
     }
 
     /// Waits until no queued work can touch memory of the pools.
@@ -322,79 +321,15 @@ impl Caller<'_> {
         }
     }
 
-    /// Copies stretches of device memory to the host.
-    fn offload(&self, stretches: &[(u64, u64)]) -> DriverResult<Vec<Kept>> {
-        let device = self.device.limits.device;
-        let mut pieces: Vec<Kept> = Vec::new();
-        let mut failure = None;
-        'all: for &(start, bytes) in stretches {
-            let mut at = start;
-            while at < start + bytes {
-                let length = PIECE.min(start + bytes - at);
-                let host = match self.driver.malloc_host(device, length) {
-                    Ok(host) => host,
-                    Err(error) => {
-                        failure = Some(error);
-                        break 'all;
-                    }
-                };
-                let piece = Kept { host, device: at, bytes: length };
-                pieces.push(piece);
-                if let Err(error) = self.queue_copy(piece, true) {
-                    failure = Some(error);
-                    break 'all;
-                }
-                at += length;
-            }
-        }
-        // Also after a failure: the copies that are queued must be over before their memory is freed.
-        let waited = self.wait_for_copies();
-        if waited.is_err() {
-            // A copy may still write there: it is freed once a wait succeeds.
-            self.device.limbo.lock().append(&mut pieces);
-        }
-        match failure.map_or(waited, Err) {
-            Ok(()) => Ok(pieces),
-            Err(error) => {
-                self.free_kept(pieces);
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits until all copies are done: for their stream, or for the device if that is refused. Host memory that a
-    /// wait that failed left behind is freed.
-    fn wait_for_copies(&self) -> DriverResult<()> {
-        let device = self.device.limits.device;
-        let waited = self.driver.synchronize_stream(device, Stream(0));
-        self.device.core.lock().tally.calls.wait_stream += 1;
-        waited.or_else(|error| self.driver.synchronize_device(device).map_err(|_| error))?;
-        let done = core::mem::take(&mut *self.device.limbo.lock());
-        self.free_kept(done);
-        Ok(())
-    }
-
-    fn queue_copy(&self, piece: Kept, to_host: bool) -> DriverResult<()> {
-        let copy = HostCopy { host: piece.host, device: piece.device, bytes: piece.bytes, to_host };
-        // SAFETY: the piece lies in a block of `malloc_host` that belongs to this call or to the sleeping pool, and
-        // is freed only after the default stream, on which the copy is queued, was waited for.
-        unsafe { self.driver.copy_async(self.device.limits.device, copy, Stream(0)) }
-    }
-
-    fn free_kept(&self, kept: Vec<Kept>) {
-        for piece in kept {
-            // What the driver does not take back, nobody can give back.
-            let _ = self.driver.free_host(self.device.limits.device, piece.host);
-        }
-    }
-
     /// Unmaps and frees all chunks of the pools; the bytes given back. When one cannot be unmapped, those unmapped
-    /// before are put back.
-    fn take_away(&self, pools: &[PoolIndex]) -> DriverResult<u64> {
+    /// before are put back. A reset meanwhile is an error, after which the books stay as it left them.
+    fn take_away(&self, pools: &[PoolIndex]) -> Result<u64> {
         let Device { limits, .. } = self.device;
-        let chunks: Vec<(u64, Spare)> = {
+        let was_reset =
+            Error::State { operation: "putting a pool to sleep", reason: "the device was reset meanwhile" };
+        let (generation, chunks): (u64, Vec<(u64, Spare)>) = {
             let core = self.device.core.lock();
-            pools.iter().flat_map(|&pool| core.chunks_of(pool)).collect()
+            (core.generation, pools.iter().flat_map(|&pool| core.chunks_of(pool)).collect())
         };
         let mut calls = DriverCalls::default();
         let mut failure = None;
@@ -407,13 +342,19 @@ impl Caller<'_> {
             }
             unmapped += 1;
         }
-        if let Some(error) = failure {
-            self.device.core.lock().tally.count_calls(&calls);
-            self.put_back(&chunks[..unmapped]);
-            return Err(error);
-        }
         let mut left = Vec::new();
-        self.device.core.lock().forget_names(chunks.iter().map(|(_, spare)| spare.handle));
+        let mut core = self.device.core.lock();
+        core.tally.count_calls(&core::mem::take(&mut calls));
+        if core.generation != generation {
+            return Err(was_reset);
+        }
+        if let Some(error) = failure {
+            drop(core);
+            self.put_back(&chunks[..unmapped], generation);
+            return Err(error.into());
+        }
+        core.forget_names(chunks.iter().map(|(_, spare)| spare.handle));
+        drop(core);
         for &(_, spare) in &chunks {
             calls.free_physical += 1;
             if self.driver.free_physical(limits.device, spare.handle).is_err() {
@@ -425,14 +366,17 @@ impl Caller<'_> {
         let freed = (all - granules_of(&left)) as u64 * limits.granule;
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
+        if core.generation != generation {
+            return Err(was_reset);
+        }
         core.strip(&chunks);
         core.forget_chunks(freed, left);
         Ok(freed)
     }
 
     /// Maps chunks where they were. Content survives that. Chunks for which it is refused serve whoever needs
-    /// one next, and the pool stays asleep.
-    fn put_back(&self, chunks: &[(u64, Spare)]) {
+    /// one next, and the pool stays asleep. Nothing is noted when the device was reset since `generation`.
+    fn put_back(&self, chunks: &[(u64, Spare)], generation: u64) {
         let limits = &self.device.limits;
         let mut calls = DriverCalls::default();
         let mut lost = Vec::new();
@@ -447,11 +391,14 @@ impl Caller<'_> {
             }
         }
         let mut core = self.device.core.lock();
+        core.tally.count_calls(&calls);
+        if core.generation != generation {
+            return;
+        }
         if !core.peers.is_empty() {
             // The grants went with the old mappings.
             core.ungranted.extend(mapped);
         }
-        core.tally.count_calls(&calls);
         core.strip(&lost);
         core.forget_chunks(0, lost.into_iter().map(|(_, spare)| spare).collect());
     }
@@ -573,36 +520,4 @@ impl Caller<'_> {
         core.commit_refill(remap, done);
         Ok(failure)
     }
-
-    /// Copies the kept content of the pools back; bytes.
-    fn bring_back(&self, pools: &[PoolIndex]) -> Result<u64> {
-        let mut copies = Vec::new();
-        {
-            let core = self.device.core.lock();
-            for &pool in pools {
-                let kept = core.kept_of(pool);
-                let stretches = core.live_stretches(pool);
-                copies.extend(kept.iter().flat_map(|piece| still_live(piece, &stretches)));
-            }
-        }
-        let queued: DriverResult<()> = copies.iter().try_for_each(|&piece| self.queue_copy(piece, false));
-        // While a copy may run nothing is taken away again: the pools sleep on with memory behind them.
-        self.wait_for_copies()?;
-        if let Err(error) = queued {
-            // The content is still on the host: asleep as before.
-            self.take_away(pools)?;
-            return Err(error.into());
-        }
-        Ok(copies.iter().map(|piece| piece.bytes).sum())
-    }
-}
-
-/// The parts of a kept piece that live blocks still want.
-fn still_live(piece: &Kept, stretches: &[(u64, u64)]) -> Vec<Kept> {
-    let parts = stretches.iter().filter_map(|&(start, bytes)| {
-        let from = start.max(piece.device);
-        let to = (start + bytes).min(piece.device + piece.bytes);
-        (from < to).then(|| Kept { host: piece.host + (from - piece.device), device: from, bytes: to - from })
-    });
-    parts.collect()
 }
