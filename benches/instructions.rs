@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use ascend_alloc::driver::Stream;
+use ascend_alloc::history::HistoryOptions;
 use ascend_alloc::{Config, DeviceAllocator, DevicePtr};
 use ascend_alloc_cli::trace::{Event, Trace};
 use gungraun::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
@@ -46,6 +47,15 @@ fn recorded(bytes: u64) -> (Bed, u64) {
     (bed, bytes)
 }
 
+/// As [`paired`], while a history is kept that is full.
+fn noted(config: Config, bytes: u64) -> (Bed, u64) {
+    let bed = Bed::null(config, 0, OTHERS);
+    let entries = 10 * u64::from(PAIRS);
+    bed.allocator.start_history(&HistoryOptions { entries, ..HistoryOptions::default() });
+    bed.pairs(bytes, Stream(0), entries as u32);
+    (bed, bytes)
+}
+
 fn mixed(config: Config) -> (Bed, Mix) {
     let bed = Bed::null(config, 0, OTHERS);
     let mut mix = Mix::new(MIXED);
@@ -74,6 +84,14 @@ fn pair((bed, bytes): (Bed, u64)) -> Bed {
 #[bench::of_2_mib(recorded(2 << 20))]
 fn recorded_pair((bed, bytes): (Bed, u64)) -> Bed {
     bed.recorded_pairs(black_box(bytes), PAIRS);
+    bed
+}
+
+#[library_benchmark]
+#[bench::of_64_kib(noted(Config::default(), 64 << 10))]
+#[bench::core_of_64_kib(noted(core_only(), 64 << 10))]
+fn noted_pair((bed, bytes): (Bed, u64)) -> Bed {
+    bed.pairs(black_box(bytes), Stream(0), PAIRS);
     bed
 }
 
@@ -143,7 +161,7 @@ impl Replay {
     }
 }
 
-library_benchmark_group!(name = calls, benchmarks = [pair, recorded_pair, mix, replay]);
+library_benchmark_group!(name = calls, benchmarks = [pair, recorded_pair, noted_pair, mix, replay]);
 
 main!(
     config = LibraryBenchmarkConfig::default().tool(Callgrind::with_args(["--cache-sim=no"]));

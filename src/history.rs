@@ -5,6 +5,7 @@ mod control;
 mod event;
 mod exit;
 pub(crate) mod journal;
+mod list;
 pub(crate) mod log;
 mod output;
 pub(crate) mod paths;

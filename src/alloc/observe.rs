@@ -309,7 +309,7 @@ impl DeviceAllocator {
         if self.history.is_on() {
             let before = set_context(Some(intern(text)));
             self.history.note_time(self.driver.now());
-            self.marks.note(Said::of_block(Action::UserDefined, 0, 0, 0, Stream(0)));
+            self.marks.note_apart(Said::of_block(Action::UserDefined, 0, 0, 0, Stream(0)));
             set_context(before);
         }
     }

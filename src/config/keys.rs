@@ -386,7 +386,7 @@ pub(super) static KEYS: [Key; 42] = [
         "history_entries",
         Slot::Size { unit: 1, range: (0, MOST_ENTRIES), field: field!(observe.history_entries) },
         Reach::Everything,
-        "So many events (allocations, frees, maps, waits and so on) are kept from the start, the newest ones, 72 \
+        "So many events (allocations, frees, maps, waits and so on) are kept from the start, the newest ones, mostly 24 \
          bytes each. 0 keeps none until the program starts the history.",
     ),
     own(

@@ -254,7 +254,7 @@ impl Front {
         let noter = &self.shard(place).noter;
         if noter.wants_uses() {
             let (len, _) = entry.body();
-            noter.note(Said::of_block(Action::StreamUse, address, len, 0, stream));
+            noter.note_apart(Said::of_block(Action::StreamUse, address, len, 0, stream));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -138,6 +139,10 @@ impl Table {
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
+/// Whether any thread has ever had a context. Until then nobody has to look at a thread-local, which in a shared library
+/// is a call.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     /// What this thread does at present.
     static CURRENT: Cell<Option<ContextId>> = const { Cell::new(None) };
@@ -235,13 +240,17 @@ impl Drop for OfCall {
 /// Says who causes what this thread does from now on, in the histories of all allocators; returns who was named before.
 /// Costs a store.
 pub fn set_context(id: Option<ContextId>) -> Option<ContextId> {
+    if id.is_some() && !ANY.load(Relaxed) {
+        ANY.store(true, Relaxed);
+    }
     CURRENT.replace(id)
 }
 
 /// Who causes what this thread does at present.
 #[must_use]
+#[inline]
 pub fn current_context() -> Option<ContextId> {
-    CURRENT.get()
+    if ANY.load(Relaxed) { CURRENT.get() } else { None }
 }
 
 /// Runs `work` with a context for what it does; also when it panics the one before holds again afterwards.

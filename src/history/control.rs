@@ -10,8 +10,8 @@ use super::worker::Signal;
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// So many of the newest events are kept, of all devices together; older ones are dropped and counted. An event
-    /// takes 72 bytes.
+    /// So many of the newest events are kept, of all devices together; older ones are dropped and counted. Most events
+    /// take 24 bytes, 32 with a context, the longest 72.
     pub entries: u64,
     /// Whether [`StreamUse`](super::Action::StreamUse) and [`HostWait`](super::Action::HostWait) are kept too.
     pub uses: bool,
@@ -45,7 +45,8 @@ pub struct HistoryStatus {
     pub entries: u64,
     /// The number of the last event; numbers go on when a history is stopped and started again.
     pub last: u64,
-    /// Memory that events take at present, bytes, with what is kept for files being written.
+    /// Memory that events take at present, bytes, with what is kept for files being written. Without the 4 KiB that each
+    /// shard and core that has noted an event has for its next ones, from then on.
     pub bytes: u64,
 }
 

@@ -4,27 +4,27 @@
 //! shard 0   [e e e .]  \
 //! shard 1   [e e . .]   >  full lists --> store: the newest ones, in no exact order  --> readers sort by number
 //! core      [e . . .]  /
+//! apart     [e . . .]  /
 //! ```
 //!
-//! A list is guarded by a mutex of its own that nobody else wants but readers, so that noting an event is one lock
-//! without a rival, one number from the counter of the allocator, and one copy. The number is
-//! drawn under the list's lock: a reader that takes the counter first and then looks through all lists finds every event up
-//! to that number. Order is the order of things because events are noted while the block is in the hands of
-//! whoever notes them, under the shard's flag or the core's lock.
+//! Whoever notes an event has the shard's flag or the core's lock, which guards the list too; what is noted without
+//! either goes to the list apart, which has a lock. So noting an event is one number from the counter of the allocator, and
+//! some stores (`list.rs`). The number is drawn while the list is busy: a reader that takes the counter first and
+//! then looks through all lists finds every event up to that number. Order is the order of things
+//! because events are noted while the block is in the hands of whoever notes them.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::context::current_context;
 use super::control::Control;
 use super::event::{Action, Event};
+use super::list::{Around, List, WORDS, events};
 use super::worker::Signal;
 use crate::driver::{DeviceId, Stream};
 use crate::sync::plain::Mutex;
 
-/// Events of a list.
-const LIST: usize = 64;
 /// Lists that are kept to be used again.
 const SPARES: usize = 8;
 /// After so many events at most the clock is read.
@@ -37,30 +37,27 @@ pub(crate) const USES: u32 = 2;
 /// A stack is to be captured where no context is set.
 pub(crate) const STACKS: u32 = 4;
 
-/// Events that wait to go to the store.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct List(Mutex<Vec<Event>>);
-
-/// The lists of one device: one for each shard of its front, and the last for its core.
+/// The lists of one device: one for each shard of its front, one for its core, and one apart.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    device: DeviceId,
-    lists: Box<[List]>,
+    lists: Box<[Arc<List>]>,
+    apart: Mutex<Arc<List>>,
     history: Arc<History>,
 }
 
-/// A full list.
+/// What a full list had.
 #[derive(Debug)]
 struct Full {
+    device: DeviceId,
+    /// The number of its last event.
     last: u64,
-    events: Arc<Vec<Event>>,
+    words: Arc<Vec<u64>>,
 }
 
 #[derive(Debug, Default)]
 struct Store {
     full: VecDeque<Full>,
-    spares: Vec<Vec<Event>>,
+    spares: Vec<Arc<Vec<u64>>>,
     /// How many of the newest events are wanted.
     most: u64,
     /// Who reads them, and is told when many have come since that was told last.
@@ -178,31 +175,35 @@ impl History {
         }
         self.wanted.store(wanted, Relaxed);
         if wanted == 0 {
-            // Whoever notes an event looks again under the list's lock, so that nothing comes after this.
-            for lists in self.devices.lock().iter() {
-                lists.lists.iter().for_each(|list| drop(core::mem::take(&mut *list.0.lock())));
-            }
+            // What is in lists stays there, and means nothing to later readers: its numbers are those before their time.
             *self.store.lock() = Store::default();
         }
     }
 
     /// The events after number `after`, as far as they are still known.
     pub(crate) fn read(&self, after: u64) -> Batch {
-        let end = self.sequence();
-        let mut events = Vec::new();
+        // With it comes what was done before each number up to this was drawn: that its list is busy.
+        let end = self.counters.sequence.load(Acquire);
+        let (mut all, mut words) = (Vec::new(), Vec::new());
+        let mut add = |words: &[u64], device| {
+            all.extend(events(words, device).filter(|event| event.sequence > after && event.sequence <= end));
+        };
         // A list may go to the store meanwhile; then its events are found twice, and never not at all.
         for lists in self.devices.lock().iter() {
-            for list in &lists.lists {
-                events.extend_from_slice(&list.0.lock());
+            for list in lists.lists.iter().chain([&*lists.apart.lock()]) {
+                words.clear();
+                list.read(&mut words);
+                add(&words, list.device);
             }
         }
-        let full: Vec<Arc<Vec<Event>>> = {
+        let full: Vec<(DeviceId, Arc<Vec<u64>>)> = {
             let store = self.store.lock();
-            store.full.iter().filter(|full| full.last > after).map(|full| Arc::clone(&full.events)).collect()
+            let full = store.full.iter().filter(|full| full.last > after);
+            full.map(|full| (full.device, Arc::clone(&full.words))).collect()
         };
-        full.iter().for_each(|list| events.extend_from_slice(list));
+        full.iter().for_each(|(device, words)| add(words, *device));
         drop(full);
-        events.retain(|event| event.sequence > after && event.sequence <= end);
+        let mut events: Vec<Event> = all;
         events.sort_unstable_by_key(|event| event.sequence);
         events.dedup_by_key(|event| event.sequence);
         let mut time = 0;
@@ -213,32 +214,34 @@ impl History {
         Batch { lost: end.saturating_sub(after) - events.len() as u64, events, end }
     }
 
-    /// Bytes that events take at present.
+    /// Bytes that events in the store take at present.
     pub(crate) fn bytes(&self) -> u64 {
         let store = self.store.lock();
-        let full: usize = store.full.iter().map(|full| full.events.capacity()).sum();
-        let spare: usize = store.spares.iter().map(Vec::capacity).sum();
-        drop(store);
-        let devices = self.devices.lock();
-        let lists = devices.iter().flat_map(|device| &device.lists);
-        let open: usize = lists.map(|list| list.0.lock().capacity()).sum();
-        ((full + spare + open) * size_of::<Event>()) as u64
+        let full = store.full.iter().map(|full| &full.words);
+        full.chain(&store.spares).map(|words| (words.capacity() * size_of::<u64>()) as u64).sum()
     }
 
-    /// Puts a full list away and gives an empty one in its place.
+    /// Puts what a full list has away. `last` is the number of its last event.
     #[cold]
     #[inline(never)]
-    fn put_away(&self, list: &mut Vec<Event>) {
+    fn put_away(&self, list: &List, last: u64) {
         let sequence = self.sequence();
-        let mut store = self.store.lock();
-        let empty = store.spares.pop().unwrap_or_else(|| Vec::with_capacity(LIST));
-        let full = core::mem::replace(list, empty);
-        if let Some(last) = full.last() {
-            store.full.push_back(Full { last: last.sequence, events: Arc::new(full) });
-            store.trim(sequence);
-        }
+        let mut guard = self.store.lock();
+        let store = &mut *guard;
+        list.empty(|full| {
+            // Whoever looked before the end may come after it.
+            if !self.is_on() {
+                return;
+            }
+            let mut words = store.spares.pop().unwrap_or_else(|| Arc::new(Vec::with_capacity(WORDS)));
+            if let Some(words) = Arc::get_mut(&mut words) {
+                words.extend(full.iter().map(|word| word.load(Relaxed)));
+            }
+            store.full.push_back(Full { device: list.device, last, words });
+        });
+        store.trim(sequence);
         let least = store.readers.iter().map(|reader| reader.most).min();
-        if least.is_some_and(|least| sequence - store.told_at > least / 4) {
+        if least.is_some_and(|least| sequence.saturating_sub(store.told_at) > least / 4) {
             store.told_at = sequence;
             store.readers.iter().for_each(|reader| reader.signal.nudge());
         }
@@ -254,13 +257,13 @@ impl Store {
         while let Some(full) = self.full.front()
             && full.last <= gone
         {
-            let Some(full) = self.full.pop_front() else { return };
+            let Some(mut full) = self.full.pop_front() else { return };
             // A reader may have it still.
-            if let Ok(mut events) = Arc::try_unwrap(full.events)
-                && self.spares.len() < SPARES
+            if self.spares.len() < SPARES
+                && let Some(words) = Arc::get_mut(&mut full.words)
             {
-                events.clear();
-                self.spares.push(events);
+                words.clear();
+                self.spares.push(full.words);
             }
         }
     }
@@ -269,23 +272,25 @@ impl Store {
 /// One list, in the hands of the shard or core that notes events there.
 #[derive(Debug)]
 pub(crate) struct Noter {
+    list: Arc<List>,
+    history: Arc<History>,
     lists: Arc<Lists>,
-    at: usize,
 }
 
 impl Noter {
-    /// The list of that number.
+    /// The list of that number, or of the core.
     pub(crate) fn new(lists: &Arc<Lists>, at: usize) -> Self {
-        Self { lists: Arc::clone(lists), at }
+        let list = Arc::clone(&lists.lists[at.min(lists.of_core())]);
+        Self { list, history: Arc::clone(&lists.history), lists: Arc::clone(lists) }
     }
 
     /// Whether anybody keeps events.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.lists.history.is_on()
+        self.history.is_on()
     }
 
-    /// Notes an event, if anybody wants it.
+    /// Notes an event, if anybody wants it. Only for whoever has the flag or lock of the shard or core.
     #[inline]
     pub(crate) fn note(&self, said: Said) {
         if self.is_on() {
@@ -294,25 +299,32 @@ impl Noter {
     }
 
     /// The same for a caller that has looked whether anybody keeps events.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_now(&self, said: Said) {
-        self.lists.note(self.at, self.lists.device, said);
+        self.history.note(&self.list, self.list.device, &said);
+    }
+
+    /// Notes an event apart, if anybody wants it: for those who have neither flag nor lock.
+    pub(crate) fn note_apart(&self, said: Said) {
+        self.note_for(self.list.device, said);
     }
 
     /// The same for another device than that of the lists.
     pub(crate) fn note_for(&self, device: DeviceId, said: Said) {
-        self.lists.note(self.at, device, said);
+        if self.is_on() {
+            self.history.note(&self.lists.apart.lock(), device, &said);
+        }
     }
 
     /// Whether anybody keeps uses on further streams and waits of the program.
     pub(crate) fn wants_uses(&self) -> bool {
-        self.lists.history.wants(USES)
+        self.history.wants(USES)
     }
 
     /// Takes a reading of the driver's clock for the next events.
     pub(crate) fn note_time(&self, now: u64) {
         if self.is_on() {
-            self.lists.history.note_time(now);
+            self.history.note_time(now);
         }
     }
 }
@@ -320,8 +332,9 @@ impl Noter {
 impl Lists {
     /// The lists of a device with so many shards, known to the history from now on.
     pub(crate) fn new(history: &Arc<History>, device: DeviceId, shards: usize) -> Arc<Self> {
-        let lists = (0..=shards).map(|_| List::default()).collect();
-        let lists = Arc::new(Self { device, lists, history: Arc::clone(history) });
+        let list = || Arc::new(List::new(device));
+        let lists = (0..=shards).map(|_| list()).collect();
+        let lists = Arc::new(Self { lists, apart: Mutex::new(list()), history: Arc::clone(history) });
         history.devices.lock().push(Arc::clone(&lists));
         lists
     }
@@ -331,33 +344,21 @@ impl Lists {
     pub(crate) fn of_core(&self) -> usize {
         self.lists.len() - 1
     }
+}
 
-    #[inline]
-    fn note(&self, list: usize, device: DeviceId, said: Said) {
-        let history = &*self.history;
-        let Some(list) = self.lists.get(list) else { return };
-        let mut list = list.0.lock();
-        // Also for those who have looked before: under the lock nothing comes after the end.
-        if !history.is_on() {
-            return;
-        }
-        if list.len() == list.capacity() {
-            history.put_away(&mut list);
-        }
-        let sequence = history.counters.sequence.fetch_add(1, Relaxed) + 1;
-        let Said { action, address, size, requested, stream, pool, tag } = said;
-        list.push(Event {
-            sequence,
-            time: history.counters.time.load(Relaxed),
-            action,
-            device,
-            address,
-            size,
-            requested,
-            stream,
-            pool,
-            tag,
-            context: current_context(),
+impl History {
+    /// Notes an event about a device in a list.
+    #[inline(always)]
+    fn note(&self, list: &List, device: DeviceId, said: &Said) {
+        let time = self.counters.time.load(Relaxed);
+        let around = Around { time, context: current_context(), device };
+        let mut number = 0;
+        let is_full = list.push(said, around, || {
+            number = self.counters.sequence.fetch_add(1, Release) + 1;
+            number
         });
+        if is_full {
+            self.put_away(list, number);
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::sync::plain::Mutex;
 
 /// Between two turns of a writer, unless many events come.
 const PERIOD: Duration = Duration::from_millis(200);
-/// Events that are kept for a writer that falls behind: 72 MiB. Those it has read are not kept.
+/// Events that are kept for a writer that falls behind: 24 MiB, up to 72. Those it has read are not kept.
 const BEHIND: u64 = 1 << 20;
 /// How long the end of the process waits for a writer.
 const PATIENCE: Duration = Duration::from_secs(5);
