@@ -18,6 +18,7 @@ use ascend_alloc::driver::{AclDriver, Driver, SimDriver};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use clap::Args;
 
+use crate::output;
 use crate::units::{GIB, MIB, parse_bytes};
 use measure::{Figure, measure};
 
@@ -83,7 +84,8 @@ impl Bandwidth {
         let figures = measure(&*driver, self.device, &sizes, self.repeats)?;
         let note = if simulated { SIMULATED } else { "measured on the device" };
         if let Some(path) = &self.svg {
-            std::fs::write(path, plot::render(&figures, note))
+            let plot = plot::render(&figures, note);
+            output::write(path, |file| file.write_all(plot.as_bytes()))
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
         let mut out = io::stdout().lock();

@@ -1,13 +1,13 @@
 //! Snapshots of PyTorch, torch_npu and this allocator as traces that can be replayed.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ascend_alloc::snapshot_file::{Document, Limits};
 use clap::Args;
 
+use crate::output;
 use crate::snapshot::input;
 use crate::units::{GIB, show_bytes};
 
@@ -165,24 +165,7 @@ impl Counts {
 /// # Errors
 /// The file cannot be written.
 pub fn save(path: &Path, story: &Story, name: &str, device: u32) -> io::Result<()> {
-    let file = BufWriter::new(File::create(path)?);
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some("zst") => {
-            let mut encoder = zstd::stream::write::Encoder::new(file, 9)?;
-            write(&mut encoder, story, name, device)?;
-            encoder.finish()?.flush()
-        }
-        Some("gz") => {
-            let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-            write(&mut encoder, story, name, device)?;
-            encoder.finish()?.flush()
-        }
-        _ => {
-            let mut file = file;
-            write(&mut file, story, name, device)?;
-            file.flush()
-        }
-    }
+    output::write_compressed(path, 9, |mut file| write(&mut file, story, name, device))
 }
 
 /// Writes a story as the text of a trace.

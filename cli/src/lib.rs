@@ -9,6 +9,7 @@
 //!     ├─► bandwidth: host memory to the device and back
 //!     ├─► watch: running processes, the commands `top` and `metrics`
 //!     └─► snapshot, convert: snapshots of PyTorch, torch_npu and this allocator; as traces
+//!  all that write files ─► output
 //! ```
 
 pub mod bandwidth;
@@ -17,6 +18,7 @@ pub mod convert;
 pub mod doctor;
 pub mod figures;
 pub mod meter;
+pub mod output;
 pub mod page;
 pub mod replay;
 pub mod report;

@@ -14,7 +14,6 @@ mod series;
 mod svg;
 mod taken;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,6 +21,7 @@ use ascend_alloc::Config;
 use clap::Args;
 
 use crate::figures::{Plan, observe};
+use crate::output;
 use crate::rig::RigOptions;
 use crate::trace::Trace;
 use crate::units::parse_device;
@@ -143,7 +143,7 @@ impl Report {
         if self.output.is_some() || self.svg.is_none() {
             let path = self.output.as_deref().unwrap_or(Path::new("report.html"));
             let text = html::render(&page)?;
-            fs::write(path, &text)
+            output::write(path, |file| file.write_all(text.as_bytes()))
                 .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
             eprintln!("{}: {} runs, {} bytes", path.display(), page.runs.len(), text.len());
         }

@@ -1,12 +1,13 @@
 //! Looks at snapshots, and turns pickles into JSON and back.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ascend_alloc::snapshot_file::{Document, Limits, Tree, json as write_json, pickle};
 use clap::{Args, ValueEnum};
+
+use crate::output;
 
 mod figures;
 pub mod input;
@@ -101,30 +102,9 @@ impl Snapshot {
         let compression = ending(path).filter(|ending| matches!(ending.as_str(), "gz" | "zst"));
         let inner = if compression.is_some() { path.with_extension("") } else { path.to_owned() };
         let form = if ending(&inner).as_deref() == Some("json") { Form::Json } else { Form::Pickle };
-        let file = BufWriter::new(File::create(path)?);
-        match compression.as_deref() {
-            Some("zst") => {
-                let mut encoder = zstd::stream::write::Encoder::new(file, 3)?;
-                write(tree, form, protocol, &mut encoder)?;
-                encoder.finish()?.flush()
-            }
-            Some(_) => {
-                let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-                write(tree, form, protocol, &mut encoder)?;
-                encoder.finish()?.flush()
-            }
-            None => {
-                let mut file = file;
-                write(tree, form, protocol, &mut file)?;
-                file.flush()
-            }
-        }
-    }
-}
-
-fn write(tree: &Tree, form: Form, protocol: pickle::Protocol, out: &mut impl Write) -> io::Result<()> {
-    match form {
-        Form::Json => write_json::write(tree, out),
-        Form::Pickle => pickle::write(tree, protocol, out),
+        output::write_compressed(path, 3, |mut file| match form {
+            Form::Json => write_json::write(tree, &mut file),
+            Form::Pickle => pickle::write(tree, protocol, &mut file),
+        })
     }
 }

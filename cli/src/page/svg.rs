@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use super::data::{Moment, Page, Run, Segment};
+use crate::output;
 use crate::units::show_bytes;
 use axes::{Axes, Plot};
 
@@ -52,7 +53,8 @@ pub(super) fn write(page: &Page, folder: &Path) -> Result<(), String> {
             number += 1;
         }
         let path = folder.join(file);
-        fs::write(&path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))
+        let written = output::write(&path, |file| file.write_all(text.as_bytes()));
+        written.map_err(|error| format!("{} cannot be written: {error}", path.display()))
     };
     for run in &page.runs {
         put(&run.name, "memory", memory(run))?;
