@@ -76,25 +76,36 @@ impl DeviceAllocator {
 }
 
 impl Caller<'_> {
-    /// Grants peers access to a chunk where it is mapped; nothing if it is not there any more.
-    pub(super) fn grant(&self, chunk: (u64, PhysicalHandle), peers: &[DeviceId]) -> DriverResult<()> {
+    /// Grants peers access to a chunk where it is mapped; nothing if it is not there any more. A refusal counts only once no
+    /// plan has the chunk, so the caller has none itself.
+    fn grant(&self, chunk: (u64, PhysicalHandle), peers: &[DeviceId]) -> DriverResult<()> {
+        // Another thread may be about to move it.
+        while let Err((error, taken)) = self.try_grant(chunk, peers) {
+            if !taken {
+                return Err(error);
+            }
+            crate::sync::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// The same; a refusal counts at once, and comes with whether a plan has the chunk.
+    pub(super) fn try_grant(
+        &self,
+        chunk: (u64, PhysicalHandle),
+        peers: &[DeviceId],
+    ) -> core::result::Result<(), (DriverError, bool)> {
         let limits = &self.device.limits;
         let bytes = self.device.core.lock().chunk_bytes(chunk.0);
         for &peer in peers {
-            loop {
-                let answer = self.driver.set_access(limits.device, chunk.0, bytes, peer);
-                let mut core = self.device.core.lock();
-                core.tally.calls.set_access += 1;
-                match answer {
-                    Ok(()) => break,
-                    // Another thread has moved it away; where it goes to, it is granted anew.
-                    Err(_) if !core.is_mapped(chunk) => return Ok(()),
-                    // Another thread may be about to.
-                    Err(_) if core.is_taken(chunk.0) => {}
-                    Err(error) => return Err(error),
-                }
-                drop(core);
-                crate::sync::thread::yield_now();
+            let answer = self.driver.set_access(limits.device, chunk.0, bytes, peer);
+            let mut core = self.device.core.lock();
+            core.tally.calls.set_access += 1;
+            match answer {
+                Ok(()) => {}
+                // Another thread has moved it away; where it goes to, it is granted anew.
+                Err(_) if !core.is_mapped(chunk) => return Ok(()),
+                Err(error) => return Err((error, core.is_taken(chunk.0))),
             }
         }
         Ok(())

@@ -182,14 +182,15 @@ impl Caller<'_> {
         if core.ungranted.is_empty() { core } else { self.grant_later(core, request) }
     }
 
-    /// Grants peers access to what was mapped before they were set; what is refused is tried again with the next step.
+    /// Grants peers access to what was mapped before they were set; what is refused is tried again with the next step. Not
+    /// waited for: the request's own plan may have the chunk.
     #[cold]
     fn grant_later<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
         let generation = core.generation;
         let (chunks, peers) = (core::mem::take(&mut core.ungranted), core.peers.clone());
         drop(core);
         let refused: Vec<_> =
-            chunks.into_iter().filter(|&chunk| self.grant(chunk, &peers).is_err()).collect();
+            chunks.into_iter().filter(|&chunk| self.try_grant(chunk, &peers).is_err()).collect();
         let mut core = self.device.core.lock();
         if core.generation == generation {
             core.ungranted.extend(refused);

@@ -224,6 +224,14 @@ impl Driver for GatedDriver {
         unsafe { self.inner.copy_async(device, copy, stream) }
     }
 
+    fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> DriverResult<bool> {
+        self.inner.can_access_peer(device, peer)
+    }
+
+    fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
+        self.inner.enable_peer_access(device, peer)
+    }
+
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
         self.inner.capture_of(device, stream)
     }
