@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 mod buffer;
 mod captures;
+#[cfg(test)]
+mod checks;
 mod chores;
 mod device;
 mod events;

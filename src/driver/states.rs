@@ -185,4 +185,17 @@ mod tests {
         assert!(changes.any());
         assert_eq!(changes.take().streams, [Stream(2)]);
     }
+
+    #[test]
+    fn whoever_needs_no_order_takes_all_at_once() {
+        let changes = StateChanges::default();
+        assert_eq!(changes.drain(), Some(Vec::new()));
+        changes.stream_ends(Stream(7));
+        changes.device_was_reset(3);
+        assert_eq!(changes.drain(), Some(vec![Stream(7)]));
+        assert_eq!((changes.any(), changes.reset_of(3)), (false, None), "resets are forgotten");
+        (1..=ROOM as u64 + 1).for_each(|handle| changes.stream_ends(Stream(handle)));
+        assert_eq!(changes.drain(), None, "more than are kept");
+        assert_eq!(changes.drain(), Some(Vec::new()));
+    }
 }

@@ -460,8 +460,10 @@ static int check(const aclrtPhysicalMemProp *prop) {
     if (prop->reserve != 0) {
         return refuse(107000, "reserve is not 0");
     }
-    if (prop->location.type != ACL_MEM_LOCATION_TYPE_DEVICE) {
-        return refuse(100000, "not on a device");
+    int of_host = prop->location.type == ACL_MEM_LOCATION_TYPE_HOST &&
+                  prop->allocationType == ACL_MEM_ALLOCATION_TYPE_PINNED;
+    if (prop->location.type != ACL_MEM_LOCATION_TYPE_DEVICE && !of_host) {
+        return refuse(100000, "neither on a device nor page-locked on the host");
     }
     if (prop->location.id >= DEVICES) {
         return refuse(107001, "no such device");

@@ -1,0 +1,172 @@
+//! Page-locked memory: what single calls answer, and drivers that offer less.
+
+use std::alloc::Layout;
+use std::sync::Arc;
+
+use allocator_api2::alloc::Allocator;
+use ascend_alloc::driver::{Driver, RegisterKind, SimDriver, Stream};
+use ascend_alloc::error::PointerKind;
+use ascend_alloc::host::{
+    HostMemory, HostPtr, HostRegistry, KernelPtr, PageMemory, Pinned, PinnedAllocator, PinnedBuffer,
+    PinnedForm, PinnedOptions, StagingRing,
+};
+use ascend_alloc::{Config, Error};
+use ascend_sim::{Sim, SimConfig};
+
+mod common;
+use common::gate::GatedDriver;
+use common::{G, K, M};
+
+fn machine() -> (Sim, Arc<SimDriver>) {
+    let sim = Sim::new(SimConfig { host_capacity: 4 * G, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    (sim, driver)
+}
+
+fn pinned(options: PinnedOptions) -> (Sim, Arc<PinnedAllocator>) {
+    let (sim, driver) = machine();
+    (sim, Arc::new(PinnedAllocator::new(options, driver).unwrap()))
+}
+
+#[test]
+fn wrong_settings_are_refused_before_anything_is_taken() {
+    let (sim, driver) = machine();
+    let nobodys = PinnedOptions { device: 7, ..PinnedOptions::default() };
+    let refused = PinnedAllocator::new(nobodys, driver.clone()).err();
+    assert!(
+        matches!(&refused, Some(Error::Argument { name: "device", value, .. }) if value == "7"),
+        "{refused:?}"
+    );
+    let config = Config { headroom: -1.0, ..Config::default() };
+    assert!(matches!(PinnedAllocator::from_config(&config, driver.clone()), Err(Error::Config(_))));
+    assert_eq!(sim.count("aclrtMallocHost"), 0);
+    let pinned = Arc::new(PinnedAllocator::new(PinnedOptions::default(), driver).unwrap());
+    for (pieces, piece) in [(0, 4096), (2, 0)] {
+        let ring = StagingRing::new(pinned.clone(), 0, pieces, piece).err();
+        assert!(matches!(ring, Some(Error::Argument { name: "pieces, piece", .. })), "{ring:?}");
+    }
+}
+
+#[test]
+fn a_large_request_may_be_split() {
+    let (sim, pinned) = pinned(PinnedOptions { max_total: Some(64 * M), ..PinnedOptions::default() });
+    let blocks = pinned.allocate_split(20 * M, 8 * M).unwrap();
+    assert_eq!(blocks.iter().map(|&(bytes, _)| bytes).collect::<Vec<_>>(), [8 * M, 8 * M, 4 * M]);
+    for &(bytes, ptr) in &blocks {
+        assert!(pinned.block_bytes(ptr).unwrap() >= bytes);
+    }
+    let whole = pinned.allocate_split(3 * M, 0).unwrap();
+    assert_eq!(whole.len(), 1, "0 asks for parts as large as they may be");
+    assert_eq!(pinned.allocate_split(0, M).unwrap(), []);
+    // What does not fit is given back.
+    let before = pinned.stats().active_bytes.current;
+    let refused = pinned.allocate_split(80 * M, 8 * M);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert_eq!(pinned.stats().active_bytes.current, before);
+    for (_, ptr) in blocks.into_iter().chain(whole) {
+        pinned.deallocate(ptr).unwrap();
+    }
+    let stats = pinned.stats();
+    assert_eq!(stats.cached_bytes(), stats.allocated_bytes.current as u64, "all of it is free");
+    assert!(stats.active_bytes.peak >= 23 * M as i64);
+    pinned.reset_peak_stats();
+    assert_eq!(pinned.stats().active_bytes.peak, 0);
+    pinned.empty_cache().unwrap();
+    assert_eq!(pinned.stats().cached_bytes(), 0);
+    drop(pinned);
+    let (free, total) = sim.host_memory();
+    assert_eq!(free, total);
+}
+
+#[test]
+fn nothing_is_a_pointer_too() {
+    let (_sim, pinned) = pinned(PinnedOptions::default());
+    pinned.record_use(HostPtr::NULL, 0, Stream(0)).unwrap();
+    pinned.deallocate(HostPtr::NULL).unwrap();
+    let mut empty = PinnedBuffer::<u64>::zeroed(pinned.clone(), 0).unwrap();
+    assert_eq!((empty.len(), empty.iter_mut().count(), empty.bytes()), (0, 0, 0));
+    let container = Pinned::new(pinned.clone());
+    let nothing = Layout::from_size_align(0, 64).unwrap();
+    let block = container.allocate(nothing).unwrap();
+    assert_eq!((block.len(), block.cast::<u8>().addr().get() % 64), (0, 0));
+    // SAFETY: it is of this allocator, with this layout.
+    unsafe { container.deallocate(block.cast(), nothing) };
+    assert_eq!(pinned.stats().active_requests.current, 0);
+}
+
+#[test]
+fn kernels_reach_what_is_registered() {
+    let (_sim, plain) = pinned(PinnedOptions::default());
+    let buffer = PinnedBuffer::<u8>::zeroed(plain, 64).unwrap();
+    assert!(buffer.kernel_ptr().is_err(), "nothing made it known to the device");
+    let (_sim, registered) = pinned(PinnedOptions { registered: true, ..PinnedOptions::default() });
+    let buffer = PinnedBuffer::<u8>::zeroed(registered.clone(), 64).unwrap();
+    let pointer: KernelPtr = buffer.kernel_ptr().unwrap();
+    assert_eq!(registered.kernel_ptr(buffer.ptr()).unwrap(), pointer);
+    assert_ne!(pointer.for_kernel(), 0);
+}
+
+#[test]
+fn a_registry_knows_its_ranges_only() {
+    let (_sim, driver) = machine();
+    let registry = HostRegistry::new(driver);
+    let memory: &'static mut [u8] = Box::leak(vec![0_u8; 64 << 10].into_boxed_slice());
+    let start = memory.as_ptr().addr() as u64;
+    let page = start.next_multiple_of(4 * K);
+    let part = &mut memory[(page - start) as usize..][..8192];
+    assert_eq!(part.range(), (page, 8192));
+    let neither = RegisterKind { pinned: false, mapped: false };
+    let mapped = RegisterKind { pinned: false, mapped: true };
+    let (error, part) = registry.register(part, 0, neither).expect_err("it would bring nothing");
+    assert!(matches!(error, Error::Argument { name: "kind", .. }), "{error}");
+    let guard = registry.register(part, 0, mapped).map_err(|(error, _)| error).unwrap();
+    assert_eq!(guard.range(), (page, 8192));
+    assert_eq!(
+        registry.kernel_ptr(page + 5).unwrap().for_kernel() - guard.kernel_ptr().unwrap().for_kernel(),
+        5
+    );
+    let outside = registry.kernel_ptr(page + 8192);
+    assert!(matches!(outside, Err(Error::Pointer { kind: PointerKind::Foreign, .. })), "{outside:?}");
+    drop(guard);
+    assert!(registry.kernel_ptr(page).is_err());
+}
+
+#[test]
+fn a_driver_with_the_basic_calls_only_is_enough_for_regions() {
+    let (sim, inner) = machine();
+    let inner = SimDriver::clone(&inner);
+    // It passes the basic calls on and has none of those in `HostCalls`.
+    let driver: Arc<dyn Driver> = Arc::new(GatedDriver::new(inner));
+    assert!(driver.host_calls().is_none());
+    let options = PinnedOptions {
+        common_addresses: true,
+        free_order: ascend_alloc::host::FreeOrder::DeviceSync,
+        ..PinnedOptions::default()
+    };
+    let pinned = PinnedAllocator::new(options, driver.clone()).unwrap();
+    let ptr = pinned.allocate(M, 0).unwrap();
+    assert!(pinned.kernel_ptr(ptr).is_err(), "the driver cannot make it known to the device");
+    pinned.deallocate(ptr).unwrap();
+    let waits = sim.count("aclrtSynchronizeDevice");
+    pinned.empty_cache().unwrap();
+    assert_eq!(sim.count("aclrtSynchronizeDevice"), waits + 1, "instead of the call that waits itself");
+    assert_eq!(pinned.stats().allocated_bytes.current, 0);
+    let registered = PinnedOptions { registered: true, ..PinnedOptions::default() };
+    let refused = PinnedAllocator::new(registered, driver.clone()).unwrap().allocate(M, 0);
+    assert!(matches!(&refused, Err(Error::Driver(error)) if error.is_unsupported()), "{refused:?}");
+    let (free, total) = sim.host_memory();
+    assert_eq!(free, total, "the region that could not be registered went back");
+    let fallen_back = PinnedOptions { form: PinnedForm::Virtual, ..PinnedOptions::default() };
+    let pinned = PinnedAllocator::new(fallen_back, driver.clone());
+    // There is no granule to ask for: whichever way it is said, nothing panics.
+    if let Ok(pinned) = pinned {
+        let answer = pinned.allocate(M, 0);
+        assert!(answer.is_ok() || matches!(answer, Err(Error::Driver(_))), "{answer:?}");
+    }
+    let registry = HostRegistry::new(driver);
+    let memory = PageMemory::zeroed(8192).unwrap();
+    let kind = RegisterKind { pinned: true, mapped: true };
+    let (error, _memory) = registry.register(memory, 0, kind).expect_err("there is no call");
+    assert!(matches!(&error, Error::Driver(error) if error.is_unsupported()), "{error}");
+}

@@ -1,0 +1,122 @@
+//! Ends of streams and devices that the runtime tells of by itself, on the simulator's library and on a stand-in.
+
+mod stand_ins;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ascend_alloc::acl::{Acl, Search};
+use ascend_alloc::driver::{AclDriver, Driver, Stream};
+use ascend_alloc::error::PointerKind;
+use ascend_alloc::{Config, DeviceAllocator, Error};
+use stand_ins::{FULL, StandIn};
+
+const M: u64 = 1 << 20;
+/// The library is one for the whole process, so one test at a time uses it.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Rig {
+    acl: Acl,
+    file: std::path::PathBuf,
+    alloc: DeviceAllocator,
+    _turn: MutexGuard<'static, ()>,
+}
+
+fn rig() -> Rig {
+    let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let file = std::env::current_exe().unwrap().with_file_name("libascendcl.so");
+    // SAFETY: the simulator's library behaves like ACL's.
+    let acl = unsafe { Acl::load(&Search { library: Some(file.clone()), home: None }) }.unwrap();
+    let started = acl.init(None);
+    assert!(started.as_ref().err().is_none_or(|error| error.code == 100_002), "{started:?}");
+    acl.set_device(0).unwrap();
+    // SAFETY: the allocator passes only what it was given.
+    let driver = Arc::new(unsafe { AclDriver::attach(acl.clone()) });
+    let alloc = DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap();
+    Rig { acl, file, alloc, _turn: turn }
+}
+
+impl Rig {
+    fn stream(&self) -> Stream {
+        Stream(self.acl.create_default_stream().unwrap().expose_provenance() as u64)
+    }
+
+    fn destroy(&self, stream: Stream) {
+        // SAFETY: the stream is there, and nobody uses it any more.
+        unsafe { self.acl.destroy_stream(std::ptr::with_exposed_provenance_mut(stream.0 as usize)) }.unwrap();
+    }
+
+    fn reset_by_force(&self) {
+        // SAFETY: the library is loaded already; the function takes a number and answers one.
+        unsafe {
+            let library = libloading::os::unix::Library::new(&self.file).unwrap();
+            let reset: unsafe extern "C" fn(i32) -> i32 = *library.get(b"aclrtResetDeviceForce\0").unwrap();
+            assert_eq!(reset(0), 0);
+        }
+    }
+
+    /// On which streams free memory waits.
+    fn homes(&self) -> Vec<u64> {
+        let snapshot = self.alloc.snapshot(0).unwrap();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let mut homes: Vec<u64> = blocks.map(|block| block.stream.0).filter(|&stream| stream != 0).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        homes
+    }
+}
+
+#[test]
+fn more_streams_than_are_kept_one_by_one_may_end_between_two_calls() {
+    for count in [1, 300] {
+        let rig = rig();
+        let streams: Vec<Stream> = (0..count).map(|_| rig.stream()).collect();
+        let last = *streams.last().unwrap();
+        let block = rig.alloc.allocate(0, 12 * M, 0, last).unwrap();
+        rig.alloc.deallocate(block).unwrap();
+        assert_eq!(rig.homes(), [last.0]);
+        let reserved = rig.alloc.stats(0).unwrap().reserved_bytes.all.current;
+        for &stream in &streams {
+            rig.destroy(stream);
+        }
+        // Nothing was queued, and no event can be recorded on a stream that is gone: its memory serves the default stream.
+        let again = rig.alloc.allocate(0, 12 * M, 0, Stream(0)).unwrap();
+        assert_eq!(rig.alloc.stats(0).unwrap().reserved_bytes.all.current, reserved);
+        rig.alloc.deallocate(again).unwrap();
+        rig.alloc.check().unwrap();
+        assert_eq!(rig.homes(), [0_u64; 0]);
+    }
+}
+
+#[test]
+fn a_reset_that_the_runtime_tells_of_is_taken_up_by_the_next_call() {
+    let rig = rig();
+    let live = rig.alloc.allocate(0, 12 * M, 0, Stream(0)).unwrap();
+    let free = rig.alloc.allocate(0, 12 * M, 0, Stream(0)).unwrap();
+    rig.alloc.deallocate(free).unwrap();
+    rig.reset_by_force();
+    rig.acl.set_device(0).unwrap();
+    let next = rig.alloc.allocate(0, 30 * M, 0, Stream(0)).unwrap();
+    let stats = rig.alloc.stats(0).unwrap();
+    assert_eq!(stats.requested_bytes.all.current, 30 * M as i64, "nothing else is live");
+    assert_ne!(next, live);
+    rig.alloc.deallocate(live).unwrap();
+    let twice = rig.alloc.deallocate(live);
+    assert!(
+        matches!(twice, Err(Error::Pointer { kind: PointerKind::Foreign | PointerKind::Interior, .. })),
+        "{twice:?}"
+    );
+    rig.alloc.deallocate(next).unwrap();
+    rig.alloc.check().unwrap();
+}
+
+#[test]
+fn a_device_is_lost_only_when_its_primary_context_is() {
+    let stand_in = StandIn::new(FULL, "tells_lost");
+    stand_in.acl().set_device(1).unwrap();
+    let driver = stand_in.driver();
+    assert!(!driver.has_lost_memory(1, false), "a reference of several was given back");
+    assert!(driver.has_lost_memory(1, true), "it was set again, so it is another one");
+    assert!(driver.has_lost_memory(0, false), "nobody has set it");
+    stand_in.fail("aclrtGetPrimaryCtxState", 100_000, 1, "");
+    assert!(driver.has_lost_memory(1, false), "what cannot be told is believed");
+}
