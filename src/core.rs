@@ -16,6 +16,7 @@
 //! | `export`, `peers` | blocks that other processes, chunks that other devices may use |
 //! | `growing` | segments of growing buffers |
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
+//! | `apart` | free neighbours of different homes, merged once both are quiescent |
 //! | `wait` | blocks that other streams use |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
 //! | `plan` | steps and outcomes |
@@ -35,6 +36,7 @@
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
 pub(crate) mod age;
+pub(crate) mod apart;
 pub(crate) mod ask;
 pub(crate) mod bins;
 pub(crate) mod block;
@@ -204,7 +206,7 @@ pub(crate) struct Core {
     /// The stream with most bytes stamped with its open epoch, as far as is known.
     pub(crate) heaviest: StreamId,
     /// Free blocks that could not be merged with a free neighbour of another home.
-    pub(crate) apart: Vec<BlockId>,
+    pub(crate) apart: apart::Apart,
     /// Segments that are gone and that the address map still covers: base and bytes.
     pub(crate) dropped: Vec<(u64, u64)>,
     /// Whether `set_access` is called for the owner of a new chunk.
@@ -293,7 +295,7 @@ impl Core {
             ask_patience: 0,
             due: false,
             heaviest: 0,
-            apart: Vec::with_capacity(32),
+            apart: apart::Apart::new(),
             dropped: Vec::new(),
             access,
             reservable: true,

@@ -4,9 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use ascend_alloc::DevicePtr;
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
+use ascend_alloc::{DevicePtr, EmptyOptions};
 use ascend_sim::{CaptureMode, WAIT_FOREVER};
 use common::{M, Setup, World};
 use fastrand::Rng;
@@ -215,4 +215,47 @@ fn streams_that_end_unseen_do_no_harm_although_their_handles_come_again() {
         world.free_all();
         world.close();
     }
+}
+
+/// Free neighbours of two streams that are busy stay apart, however many epochs of a third one end meanwhile, and become one
+/// as soon as both have passed.
+#[test]
+fn neighbours_of_busy_streams_are_looked_at_once_for_each_epoch_that_ends() {
+    const BLOCKS: u64 = 12;
+    // Each end of an epoch is a look at every pair. Were a pair remembered twice each time, this would not end.
+    const ENDS: u64 = 64;
+    let mut world = Setup::default().capacity(292 * M).build();
+    let busy = [world.stream(), world.stream()];
+    let third = world.stream();
+    let blocks: Vec<DevicePtr> = (0..BLOCKS)
+        .map(|at| {
+            let stream = busy[at as usize % 2];
+            let block = world.alloc(4 * M - 512, stream);
+            world.work(stream, "long work", block);
+            block
+        })
+        .collect();
+    let first = blocks.iter().min().copied();
+    // With this there is no room for as much again beside them.
+    let rest = world.alloc(200 * M, third);
+    for block in blocks {
+        world.free(block);
+    }
+    let options = EmptyOptions { wait: false, ..EmptyOptions::default() };
+    let before = world.sim.counters();
+    for round in 0..ENDS {
+        let block = world.alloc(8 * M + round * (M / 2), third);
+        world.free(block);
+        world.alloc.empty_cache_with(Some(0), &options).expect("emptied");
+        world.verify();
+    }
+    let ended = world.calls_since(&before).get("aclrtQueryEventStatus").copied().unwrap_or(0);
+    assert!(ended >= ENDS, "{ended} events were asked for");
+    busy.into_iter().for_each(|stream| world.finish(stream));
+    let before = world.sim.counters();
+    let whole = world.alloc(BLOCKS * (4 * M - 512), third);
+    assert_eq!(Some(whole), first, "all of them are one");
+    assert!(!world.calls_since(&before).contains_key("aclrtMapMem"));
+    world.free(rest);
+    world.close();
 }

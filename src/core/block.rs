@@ -74,6 +74,8 @@ pub(crate) struct Block {
     pub(crate) indexed: bool,
     /// Whether a pool gave this live block to a request for the default pool.
     pub(crate) lent: bool,
+    /// Whether the block is listed because it is apart from a free neighbour of another home.
+    pub(crate) apart: bool,
 }
 
 impl Block {
@@ -112,6 +114,16 @@ impl Blocks {
         self.slab.get(id as usize)
     }
 
+    /// The same, to change it.
+    pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.slab.get_mut(id as usize)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// A new block without neighbours.
     pub(crate) fn add(&mut self, segment: u32, class: Class, addr: u64, len: u64, state: State) -> BlockId {
         let block = Block {
@@ -134,6 +146,7 @@ impl Blocks {
             listed: false,
             indexed: false,
             lent: false,
+            apart: false,
         };
         u32::try_from(self.slab.insert(block)).expect("fewer than 2^32 blocks")
     }

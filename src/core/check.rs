@@ -130,6 +130,16 @@ impl Core {
         if same {
             faults.push(format!("I4: {:?} blocks at {:#x} and {:#x} are apart", a.state, a.addr, b.addr));
         }
+        let strangers = merged && a.state == State::Free && b.state == State::Free && a.home != b.home;
+        if strangers && !b.apart {
+            faults.push(format!(
+                "I4: the free block at {:#x} is not listed as apart from {:#x}",
+                b.addr, a.addr
+            ));
+        }
+        if strangers && self.is_quiescent(first) && self.is_quiescent(second) {
+            faults.push(format!("I4: quiescent blocks at {:#x} and {:#x} are apart", a.addr, b.addr));
+        }
     }
 
     /// I2: holes have nothing mapped and begin and end at granule borders, all else is mapped.

@@ -306,31 +306,8 @@ impl Core {
         self.carve(id, start, len)
     }
 
-    /// Whether two free neighbours may become one: they have one home, or both are quiescent, so that none
-    /// closes the other off. Sets the home and epoch of both to the whole's.
-    fn unify(&mut self, first: BlockId, second: BlockId) -> bool {
-        let (a, b) = (&self.blocks[first], &self.blocks[second]);
-        if a.class.pool() != DEFAULT && self.pools.get(a.class.pool()).keeps_apart() {
-            return false;
-        }
-        let (home, epoch) = (a.home, a.epoch.max(b.epoch));
-        if home != b.home {
-            if !(self.is_quiescent(first) && self.is_quiescent(second)) {
-                self.apart.push(second);
-                return false;
-            }
-            self.rehome(second, home);
-            self.blocks[first].epoch = 0;
-            self.blocks[second].epoch = 0;
-            return true;
-        }
-        self.blocks[first].epoch = epoch;
-        self.blocks[second].epoch = epoch;
-        true
-    }
-
     /// Changes the home of a free block, in the index if it is there.
-    fn rehome(&mut self, id: BlockId, home: StreamId) {
+    pub(super) fn rehome(&mut self, id: BlockId, home: StreamId) {
         let indexed = self.blocks[id].indexed;
         if indexed {
             self.unbin(id);
@@ -449,22 +426,6 @@ impl Core {
             if self.streams[self.heaviest as usize].stamped_bytes < weight {
                 self.heaviest = id;
             }
-        }
-    }
-
-    /// Merges free neighbours of different homes where one has become quiescent.
-    pub(crate) fn rejoin(&mut self) {
-        let mut apart = core::mem::take(&mut self.apart);
-        for id in apart.drain(..) {
-            if self.blocks.get(id).is_some_and(|block| block.state == State::Free && block.indexed) {
-                self.withdraw(id);
-                // What is merged late counts as freed now.
-                self.make_free(id);
-            }
-        }
-        if self.apart.is_empty() {
-            // The list keeps its memory.
-            self.apart = apart;
         }
     }
 }
