@@ -16,6 +16,7 @@ mod growable;
 mod host;
 mod limits;
 mod observe;
+mod offload;
 mod oom_report;
 mod peaks;
 mod peers;
@@ -34,6 +35,7 @@ pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use growable::{GrowableBuffer, GrowableOptions};
 pub use limits::{Age, EmptyOptions};
+pub use offload::ContentStore;
 pub use pools::{PoolId, PoolOptions, PoolRoute, PoolStats};
 pub use routes::RouteFilter;
 pub use share::{Export, ExportOptions, ImportedBlock, Importers, Life, SharedHandle};
@@ -158,6 +160,8 @@ pub struct DeviceAllocator {
     marks: Noter,
     /// What is told to the outside in the background.
     tellers: observe::Tellers,
+    /// Where the content of sleeping pools is kept, if not in memory of the driver.
+    store: OnceLock<Arc<dyn ContentStore>>,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -203,6 +207,7 @@ impl DeviceAllocator {
             marks: Noter::new(&Lists::new(&history, 0, 0), 0),
             history,
             tellers: observe::Tellers::default(),
+            store: OnceLock::new(),
         })
     }
 
@@ -480,6 +485,7 @@ impl DeviceAllocator {
             map: &self.map,
             hook: &self.hook,
             oom: self.tellers.oom.as_ref(),
+            store: self.store.get().map(|store| &**store),
             device,
         }
     }

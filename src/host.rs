@@ -41,6 +41,7 @@ mod allocator;
 mod buffer;
 #[cfg(feature = "allocator-api2")]
 mod container;
+mod content;
 mod front;
 mod options;
 mod pages;

@@ -44,10 +44,10 @@ mod sync;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use alloc::{
-    Age, BlockInfo, Capture, CapturedGraph, DeviceAlloc, DeviceAllocator, DeviceBuffer, DevicePtr,
-    EmptyOptions, Export, ExportOptions, GrowableBuffer, GrowableOptions, ImportedBlock, Importers, Life,
-    PoolCheckpoint, PoolId, PoolOptions, PoolRoute, PoolSource, PoolStats, Restored, RouteFilter,
-    SharedHandle, SleepMode, Slept, Woken,
+    Age, BlockInfo, Capture, CapturedGraph, ContentStore, DeviceAlloc, DeviceAllocator, DeviceBuffer,
+    DevicePtr, EmptyOptions, Export, ExportOptions, GrowableBuffer, GrowableOptions, ImportedBlock,
+    Importers, Life, PoolCheckpoint, PoolId, PoolOptions, PoolRoute, PoolSource, PoolStats, Restored,
+    RouteFilter, SharedHandle, SleepMode, Slept, Woken,
 };
 pub use config::Config;
 pub use error::{Error, Result};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::error::OutOfMemoryCause;
-use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode};
+use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
+use ascend_alloc::{
+    Config, ContentStore, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode,
+};
 use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
 
 const MIB: u64 = 1 << 20;
@@ -113,6 +116,99 @@ fn offloaded_content_comes_back() {
     assert_eq!(woken.copied_bytes, live);
     rig.assert_content();
     rig.finish();
+}
+
+#[test]
+fn with_a_store_the_next_sleep_takes_no_new_host_memory() {
+    let rig = rig(1 << 30);
+    let driver = Arc::new(SimDriver::new(rig.sim.clone()));
+    let pinned = Arc::new(PinnedAllocator::new(PinnedOptions::default(), driver).unwrap());
+    rig.allocator.keep_content_in(pinned.clone()).unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        let slept = rig.allocator.sleep(Some(0), &["weights"], SleepMode::Offload).unwrap();
+        let kept = pinned.stats().active_bytes.current as u64;
+        assert!(kept >= slept.host_bytes && slept.host_bytes > 28 * MIB, "{kept} for {}", slept.host_bytes);
+        rig.allocator.wake(Some(0), &["weights"]).unwrap();
+        rig.assert_content();
+        assert_eq!(pinned.stats().active_bytes.current, 0);
+        taken.push(rig.sim.count("aclrtMallocHost"));
+    }
+    assert!(taken[0] > 0 && taken[2] == taken[0], "{taken:?}");
+    let again = rig.allocator.keep_content_in(pinned.clone());
+    assert!(matches!(again, Err(Error::State { .. })), "{again:?}");
+    pinned.empty_cache().unwrap();
+    rig.finish();
+}
+
+#[test]
+fn a_store_without_memory_leaves_the_pools_awake() {
+    let rig = rig(1 << 30);
+    let driver = Arc::new(SimDriver::new(rig.sim.clone()));
+    let options = PinnedOptions { max_total: Some(16 * MIB), ..PinnedOptions::default() };
+    let pinned = Arc::new(PinnedAllocator::new(options, driver).unwrap());
+    rig.allocator.keep_content_in(pinned.clone()).unwrap();
+    let refused = rig.allocator.sleep(Some(0), &["weights"], SleepMode::Offload);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert!(!rig.allocator.is_asleep(rig.pool).unwrap());
+    rig.assert_content();
+    assert_eq!(pinned.stats().active_bytes.current, 0);
+    pinned.empty_cache().unwrap();
+    rig.finish();
+}
+
+/// Resets the device and puts the pools to sleep again while their first sleep asks for host memory, as other threads
+/// might.
+struct Interrupting {
+    sim: Sim,
+    allocator: std::sync::OnceLock<std::sync::Weak<DeviceAllocator>>,
+    refilled: std::sync::atomic::AtomicBool,
+    pool: PoolId,
+}
+
+// SAFETY: it gives out memory of the simulator's host calls.
+unsafe impl ContentStore for Interrupting {
+    fn take(&self, _device: u32, bytes: u64) -> Result<u64, Error> {
+        let allocator = self.allocator.get().unwrap().upgrade().unwrap();
+        if !self.refilled.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            allocator.device_was_reset(0).unwrap();
+            allocator.allocate_in(self.pool, 6 * MIB, 0, STREAM).unwrap();
+            let slept = allocator.sleep(Some(0), &["weights"], SleepMode::Discard).unwrap();
+            assert_eq!(slept.pools, 1);
+        }
+        Ok(self.sim.malloc_host(bytes).unwrap())
+    }
+
+    fn give_back(&self, _device: u32, address: u64) {
+        self.sim.free_host(address).unwrap();
+    }
+}
+
+#[test]
+fn a_reset_in_the_middle_of_a_sleep_does_not_touch_the_next_one() {
+    let rig = rig(1 << 30);
+    let Rig { sim, allocator, pool, .. } = rig;
+    let allocator = Arc::new(allocator);
+    let store = Arc::new(Interrupting {
+        sim: sim.clone(),
+        allocator: std::sync::OnceLock::new(),
+        refilled: std::sync::atomic::AtomicBool::new(false),
+        pool,
+    });
+    store.allocator.set(Arc::downgrade(&allocator)).unwrap();
+    allocator.keep_content_in(store).unwrap();
+    let first = allocator.sleep(Some(0), &["weights"], SleepMode::Offload);
+    assert!(matches!(first, Err(Error::State { .. })), "{first:?}");
+    // The second sleep, which began after the reset, holds as it was: without content.
+    assert!(allocator.is_asleep(pool).unwrap());
+    let woken = allocator.wake(Some(0), &["weights"]).unwrap();
+    assert_eq!((woken.pools, woken.mapped_bytes, woken.copied_bytes), (1, 8 * MIB, 0));
+    assert_eq!(
+        sim.count("aclrtMallocHost"),
+        sim.count("aclrtFreeHost"),
+        "content nobody wants is given back"
+    );
+    allocator.check().unwrap();
 }
 
 #[test]

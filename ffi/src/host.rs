@@ -4,8 +4,9 @@ use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::driver::DeviceId;
+use allocator::driver::{AclDriver, DeviceId};
 use allocator::host::{DurationStat, HostPtr, PinnedAllocator, PinnedOptions};
+use allocator::{Config, ContentStore, Error};
 use parking_lot::Mutex;
 
 use crate::arguments::{self, Versioned};
@@ -169,15 +170,42 @@ fn duration(stat: DurationStat) -> AscendAllocDurationStat {
 ///
 /// As [`process::process`].
 unsafe fn pinned(device: DeviceId) -> Result<Arc<PinnedAllocator>, Failure> {
+    // SAFETY: as this function's.
+    let process = unsafe { process::process() }?;
+    Ok(made(device, process.allocator.config(), process.driver.clone())?)
+}
+
+/// The allocator that takes memory through a device, made unless there is one.
+fn made(device: DeviceId, config: &Config, driver: Arc<AclDriver>) -> Result<Arc<PinnedAllocator>, Error> {
     if let Some(pinned) = PINNED.lock().get(&device) {
         return Ok(Arc::clone(pinned));
     }
-    // SAFETY: as this function's.
-    let process = unsafe { process::process() }?;
-    let options = PinnedOptions { device, ..PinnedOptions::from_config(process.allocator.config()) };
+    let options = PinnedOptions { device, ..PinnedOptions::from_config(config) };
     // Without the lock, because a reserve is taken of the driver. The loser of a race gives its own back.
-    let made = Arc::new(PinnedAllocator::new(options, process.driver.clone())?);
+    let made = Arc::new(PinnedAllocator::new(options, driver)?);
     Ok(Arc::clone(PINNED.lock().entry(device).or_insert(made)))
+}
+
+/// Keeps the content of sleeping pools in the page-locked memory that the functions here give out.
+pub(crate) struct Content {
+    /// The settings of the process.
+    pub(crate) config: Config,
+    /// What page-locked memory is taken of.
+    pub(crate) driver: Arc<AclDriver>,
+}
+
+// SAFETY: an allocator of page-locked memory is such a store, and what one gave out it takes back: there is one for
+// each device, for ever.
+unsafe impl ContentStore for Content {
+    fn take(&self, device: DeviceId, bytes: u64) -> Result<u64, Error> {
+        made(device, &self.config, self.driver.clone())?.take(device, bytes)
+    }
+
+    fn give_back(&self, device: DeviceId, address: u64) {
+        if let Ok(pinned) = made(device, &self.config, self.driver.clone()) {
+            pinned.give_back(device, address);
+        }
+    }
 }
 
 fn all() -> Vec<Arc<PinnedAllocator>> {

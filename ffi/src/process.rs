@@ -7,6 +7,8 @@ use allocator::acl::LoadError;
 use allocator::config::ConfigError;
 use allocator::driver::{AclDriver, DeviceId, Stream};
 use allocator::{Config, DeviceAllocator, Error, Stats};
+
+use crate::host::Content;
 use parking_lot::Mutex;
 
 use crate::fork;
@@ -204,7 +206,9 @@ unsafe fn make(text: &str) -> Result<Process, Failure> {
     }
     // SAFETY: as this function's.
     let driver = Arc::new(unsafe { AclDriver::open() }?);
+    let content = Content { config: config.clone(), driver: driver.clone() };
     let allocator = Arc::new(DeviceAllocator::new(config, driver.clone())?);
+    allocator.keep_content_in(Arc::new(content))?;
     Ok(Process { allocator, driver })
 }
 

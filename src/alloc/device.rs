@@ -19,6 +19,7 @@ use crate::sync::{Condvar, Mutex};
 use std::sync::Arc;
 
 use super::BlockInfo;
+use super::offload::ContentStore;
 use super::oom_report::OomReports;
 use super::routes::Routes;
 
@@ -57,6 +58,8 @@ pub(super) struct Caller<'a> {
     pub(super) hook: &'a HookSlot,
     /// Reports about requests that fail, where they are wanted.
     pub(super) oom: Option<&'a OomReports>,
+    /// Where the content of sleeping pools is kept, if not in memory of the driver.
+    pub(super) store: Option<&'a dyn ContentStore>,
     pub(super) device: &'a Device,
 }
 

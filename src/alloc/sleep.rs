@@ -9,8 +9,6 @@
 //! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
 //! pools of a device is one step: it is done for all or for none.
 
-mod content;
-
 use super::device::{Caller, Device};
 use super::pressure::UnderWay;
 use super::{DeviceAllocator, PoolId};
@@ -29,7 +27,7 @@ use crate::stats::DriverCalls;
 pub enum SleepMode {
     /// It is lost: after waking, blocks hold anything.
     Discard,
-    /// It is kept in page-locked host memory and copied back.
+    /// It is kept in page-locked host memory (of the [`ContentStore`](super::ContentStore), if there is one) and copied back.
     Offload,
 }
 
@@ -153,25 +151,21 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Frees the host memory of a device's sleeping pools.
-    pub(super) fn drop_kept(&self) {
-        let kept = self.device.core.lock().forget_kept();
-        self.free_kept(kept);
-        // Where no wait succeeds any more, the device is gone and with it what could write there.
-        if !self.device.limbo.lock().is_empty() && self.wait_for_copies().is_err() {
-            let left = core::mem::take(&mut *self.device.limbo.lock());
-            self.free_kept(left);
-        }
-    }
-
     fn sleep(&self, pools: &[u64], mode: SleepMode) -> Result<Slept> {
         let before = self.driver.memory_info(self.device.limits.device);
-        let pools = self.begin(pools, Depth::Falling)?;
+        let (pools, generation) = self.begin(pools, Depth::Falling)?;
         if pools.is_empty() {
             return Ok(Slept::default());
         }
         let (kept, answer) = self.fall_asleep(&pools, mode);
         let mut core = self.device.core.lock();
+        if core.generation != generation {
+            // A reset ended the sleep. Another thread may have begun one of its own since, which is not this one's to end.
+            pools.iter().for_each(|&pool| core.let_go(pool));
+            drop(core);
+            self.free_kept(kept.into_iter().flatten().collect());
+            return Err(was_reset("putting a pool to sleep"));
+        }
         match answer {
             Ok(returned_bytes) => {
                 core.keep_pools(Action::Sleep, &pools, returned_bytes);
@@ -181,9 +175,6 @@ impl Caller<'_> {
                     if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         sleep.depth = Depth::Asleep;
                         sleep.kept = kept;
-                    } else {
-                        // The device was reset meanwhile.
-                        unused.extend(kept);
                     }
                     unused.extend(core.rouse_if_empty(pool));
                     core.let_go(pool);
@@ -221,7 +212,8 @@ impl Caller<'_> {
 
     /// Marks the pools that are not in the wanted state yet as on their way, so that nothing is placed in them, and
     /// holds them until [`let_go`](Core::let_go). Those that are gone by now are left out.
-    fn begin(&self, serials: &[u64], depth: Depth) -> Result<Vec<PoolIndex>> {
+    /// Says also how often the device was reset so far.
+    fn begin(&self, serials: &[u64], depth: Depth) -> Result<(Vec<PoolIndex>, u64)> {
         let falling = depth == Depth::Falling;
         let operation = if falling { "putting a pool to sleep" } else { "waking a pool" };
         let mut core = self.device.core.lock();
@@ -249,7 +241,7 @@ impl Caller<'_> {
                 sleep.depth = Depth::Waking;
             }
         }
-        Ok(chosen)
+        Ok((chosen, core.generation))
     }
 
     /// Takes the memory away: of each pool where its content is, also after a failure; and the bytes given back.
@@ -263,7 +255,7 @@ impl Caller<'_> {
                 let stretches = self.device.core.lock().live_stretches(pool);
                 match self.offload(&stretches) {
                     Ok(pieces) => *kept_of = pieces,
-                    Err(error) => return (kept, Err(error.into())),
+                    Err(error) => return (kept, Err(error)),
                 }
             }
         }
@@ -323,10 +315,8 @@ impl Caller<'_> {
 
     /// Unmaps and frees all chunks of the pools; the bytes given back. When one cannot be unmapped, those unmapped
     /// before are put back. A reset meanwhile is an error, after which the books stay as it left them.
-    fn take_away(&self, pools: &[PoolIndex]) -> Result<u64> {
+    pub(super) fn take_away(&self, pools: &[PoolIndex]) -> Result<u64> {
         let Device { limits, .. } = self.device;
-        let was_reset =
-            Error::State { operation: "putting a pool to sleep", reason: "the device was reset meanwhile" };
         let (generation, chunks): (u64, Vec<(u64, Spare)>) = {
             let core = self.device.core.lock();
             (core.generation, pools.iter().flat_map(|&pool| core.chunks_of(pool)).collect())
@@ -346,7 +336,7 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         core.tally.count_calls(&core::mem::take(&mut calls));
         if core.generation != generation {
-            return Err(was_reset);
+            return Err(was_reset("putting a pool to sleep"));
         }
         if let Some(error) = failure {
             drop(core);
@@ -367,7 +357,7 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);
         if core.generation != generation {
-            return Err(was_reset);
+            return Err(was_reset("putting a pool to sleep"));
         }
         core.strip(&chunks);
         core.forget_chunks(freed, left);
@@ -404,22 +394,24 @@ impl Caller<'_> {
     }
 
     fn wake(&self, pools: &[u64]) -> Result<Woken> {
-        let pools = self.begin(pools, Depth::Waking)?;
+        let (pools, generation) = self.begin(pools, Depth::Waking)?;
         if pools.is_empty() {
             return Ok(Woken::default());
         }
-        let (generation, content) = {
+        let content: Vec<Kept> = {
             let core = self.device.core.lock();
-            (core.generation, pools.iter().flat_map(|&pool| core.kept_of(pool)).copied().collect::<Vec<_>>())
+            pools.iter().flat_map(|&pool| core.kept_of(pool)).copied().collect()
         };
         let answer = self.provide(&pools).and_then(|mapped_bytes| {
             let copied_bytes = self.bring_back(&pools)?;
             Ok(Woken { pools: pools.len() as u32, mapped_bytes, copied_bytes })
         });
         let mut core = self.device.core.lock();
-        // A reset ends the sleep; copies that were queued may be known to be over only after another wait.
         if core.generation != generation {
+            // A reset ended the sleep; copies that were queued may be known to be over only after another wait.
             self.device.limbo.lock().extend(content);
+            pools.iter().for_each(|&pool| core.let_go(pool));
+            return Err(was_reset("waking a pool"));
         }
         if let Ok(woken) = &answer {
             core.keep_pools(Action::Wake, &pools, woken.mapped_bytes);
@@ -514,10 +506,13 @@ impl Caller<'_> {
         core.tally.count_calls(&calls);
         under_way.end(&mut core);
         if core.generation != generation {
-            let reason = "the device was reset meanwhile";
-            return Err(Error::State { operation: "waking a pool", reason });
+            return Err(was_reset("waking a pool"));
         }
         core.commit_refill(remap, done);
         Ok(failure)
     }
+}
+
+fn was_reset(operation: &'static str) -> Error {
+    Error::State { operation, reason: "the device was reset meanwhile" }
 }

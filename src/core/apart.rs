@@ -7,15 +7,15 @@
 //!
 //! A block is listed for what it could not be merged with: the neighbour before it. It is listed once however often
 //! that is tried, and leaves the list when the two are one or the neighbour is not free any more; whoever frees that
-//! neighbour tries again. Whenever epochs have ended each listed pair is looked at, and only those that can be merged are
+//! neighbour tries again. Whenever epochs have ended each listed pair is looked at, and only what can be merged is
 //! touched.
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::pool::DEFAULT;
 
-/// Blocks that are apart from a free neighbour. A listed block has [`apart`](super::block::Block::apart) set; what was merged
-/// or cut since stays in the list without.
+/// Blocks that are apart from a free neighbour. A listed block has [`apart`](super::block::Block::apart) set; what was
+/// merged or cut since stays in the list without.
 #[derive(Debug)]
 pub(crate) struct Apart {
     list: Vec<BlockId>,
@@ -63,7 +63,8 @@ impl Core {
         self.apart.spare = before;
     }
 
-    /// Looks at an entry of the list again: merges the pair if that is possible now. False when the entry has no more to say.
+    /// Looks at an entry of the list again: merges the pair if that is possible now. False when the entry has no more to
+    /// say.
     fn stays_apart(&mut self, id: BlockId) -> bool {
         let Some(block) = self.blocks.get_mut(id).filter(|block| block.apart) else { return false };
         let (prev, free) = (block.prev, block.state == State::Free && block.indexed);

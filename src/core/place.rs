@@ -87,14 +87,21 @@ impl Core {
                 missing.extend((from..to).step_by(granule as usize));
                 self.cut_hole(id, from, to)
             } else {
-                if self.blocks[id].home == request.stream {
-                    epoch = epoch.max(self.blocks[id].epoch);
-                } else if !self.is_quiescent(id) {
-                    // The stream waits on the device for the other: its own epochs cover that.
-                    epoch = self.streams[request.stream as usize].open;
-                    self.streams[request.stream as usize].stamped += 1;
+                let foreign = self.blocks[id].home != request.stream && !self.is_quiescent(id);
+                let piece = self.carve(id, addr.max(place.start), last.min(end) - addr.max(place.start));
+                if foreign {
+                    // The stream waits on the device for the other: its own epochs cover that. The chunks have to say
+                    // so, too, because an older stamp of the stream may hide what the other did before.
+                    let state = &mut self.streams[request.stream as usize];
+                    state.stamped += 1;
+                    let open = state.open;
+                    (self.blocks[piece].home, self.blocks[piece].epoch) = (request.stream, open);
+                    self.stamp(piece);
                 }
-                self.carve(id, addr.max(place.start), last.min(end) - addr.max(place.start))
+                if self.blocks[piece].home == request.stream {
+                    epoch = epoch.max(self.blocks[piece].epoch);
+                }
+                piece
             };
             self.blocks[piece].state = State::Busy;
             if target == NONE {
@@ -218,12 +225,6 @@ impl Core {
             if backed {
                 self.blocks[id].home = home;
                 self.blocks[id].epoch = epoch;
-                // Its home may be another than that of before, whose stamps another free may hide.
-                let state = &mut self.streams[home as usize];
-                if !state.passed(epoch) {
-                    state.stamped += 1;
-                    self.stamp(id);
-                }
                 self.make_free(id);
             } else {
                 self.make_hole(id);

@@ -48,6 +48,8 @@ pub(crate) struct Kept {
     pub(crate) device: u64,
     /// Bytes of both.
     pub(crate) bytes: u64,
+    /// Whether the memory on the host is that of a content store, not the driver's.
+    pub(crate) stored: bool,
 }
 
 impl Core {

@@ -1,0 +1,178 @@
+//! The content of pools that sleep, in page-locked host memory.
+//!
+//! Content is copied in pieces: while one is copied the memory for the next is taken. The memory comes from a
+//! [`ContentStore`] where one was given, else from the driver itself.
+
+use super::DeviceAllocator;
+use super::device::Caller;
+use crate::core::pool::PoolIndex;
+use crate::core::sleep::Kept;
+use crate::driver::{DeviceId, DriverResult, HostCopy, Stream};
+use crate::error::{Error, Result};
+
+use std::sync::Arc;
+
+/// Bytes of a piece, at most.
+const PIECE: u64 = 64 << 20;
+
+/// Where page-locked host memory for the content of sleeping pools comes from.
+/// [`PinnedAllocator`](crate::host::PinnedAllocator) is one: what a sleep needed is then there for the next.
+///
+/// Both functions may be called from any thread, and are called without a lock; they must not call the allocator
+/// whose pools sleep.
+///
+/// # Safety
+///
+/// What [`take`](Self::take) returns can be read and written for as many bytes, by copies of the device too, and is
+/// nobody else's until it was given back.
+pub unsafe trait ContentStore: Send + Sync {
+    /// Page-locked memory of at least `bytes` bytes that copies of that device can reach; its address. It belongs to
+    /// the caller until [`give_back`](Self::give_back).
+    ///
+    /// # Errors
+    ///
+    /// Whatever says why there is none. The pools stay awake then.
+    fn take(&self, device: DeviceId, bytes: u64) -> Result<u64>;
+
+    /// Takes memory of [`take`](Self::take) back. No copy uses it any more.
+    fn give_back(&self, device: DeviceId, address: u64);
+}
+
+impl DeviceAllocator {
+    /// Has the content of pools that sleep with [`SleepMode::Offload`](crate::SleepMode::Offload) from now on kept in
+    /// memory of that store. It is kept as long as the allocator.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] when there is one already.
+    pub fn keep_content_in(&self, store: Arc<dyn ContentStore>) -> Result<()> {
+        let reason = "there is one already, and content may lie in it";
+        self.store.set(store).map_err(|_| Error::State { operation: "setting a content store", reason })
+    }
+}
+
+impl Caller<'_> {
+    /// Frees the host memory of a device's sleeping pools.
+    pub(super) fn drop_kept(&self) {
+        let kept = self.device.core.lock().forget_kept();
+        self.free_kept(kept);
+        // Where no wait succeeds any more, the device is gone and with it what could write there.
+        if !self.device.limbo.lock().is_empty() && self.wait_for_copies().is_err() {
+            let left = core::mem::take(&mut *self.device.limbo.lock());
+            self.free_kept(left);
+        }
+    }
+
+    /// Copies stretches of device memory to the host.
+    pub(super) fn offload(&self, stretches: &[(u64, u64)]) -> Result<Vec<Kept>> {
+        let mut pieces: Vec<Kept> = Vec::new();
+        let mut failure = None;
+        'all: for &(start, bytes) in stretches {
+            let mut at = start;
+            while at < start + bytes {
+                let length = PIECE.min(start + bytes - at);
+                let queued = self.take_kept(at, length).and_then(|piece| {
+                    pieces.push(piece);
+                    Ok(self.queue_copy(piece, true)?)
+                });
+                if let Err(error) = queued {
+                    failure = Some(error);
+                    break 'all;
+                }
+                at += length;
+            }
+        }
+        // Also after a failure: the copies that are queued must be over before their memory is freed.
+        let waited = self.wait_for_copies();
+        if waited.is_err() {
+            // A copy may still write there: it is freed once a wait succeeds.
+            self.device.limbo.lock().append(&mut pieces);
+        }
+        match failure.map_or(waited.map_err(Error::from), Err) {
+            Ok(()) => Ok(pieces),
+            Err(error) => {
+                self.free_kept(pieces);
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies the kept content of the pools back; bytes.
+    pub(super) fn bring_back(&self, pools: &[PoolIndex]) -> Result<u64> {
+        let mut copies = Vec::new();
+        {
+            let core = self.device.core.lock();
+            for &pool in pools {
+                let kept = core.kept_of(pool);
+                let stretches = core.live_stretches(pool);
+                copies.extend(kept.iter().flat_map(|piece| still_live(piece, &stretches)));
+            }
+        }
+        let queued: DriverResult<()> = copies.iter().try_for_each(|&piece| self.queue_copy(piece, false));
+        // While a copy may run nothing is taken away again: the pools sleep on with memory behind them.
+        self.wait_for_copies()?;
+        if let Err(error) = queued {
+            // The content is still on the host: asleep as before.
+            self.take_away(pools)?;
+            return Err(error.into());
+        }
+        Ok(copies.iter().map(|piece| piece.bytes).sum())
+    }
+
+    /// Waits until all copies are done: for their stream, or for the device if that is refused. Host memory that a
+    /// wait that failed left behind is freed.
+    pub(super) fn wait_for_copies(&self) -> DriverResult<()> {
+        let device = self.device.limits.device;
+        let waited = self.driver.synchronize_stream(device, Stream(0));
+        self.device.core.lock().tally.calls.wait_stream += 1;
+        waited.or_else(|error| self.driver.synchronize_device(device).map_err(|_| error))?;
+        let done = core::mem::take(&mut *self.device.limbo.lock());
+        self.free_kept(done);
+        Ok(())
+    }
+
+    fn queue_copy(&self, piece: Kept, to_host: bool) -> DriverResult<()> {
+        let copy = HostCopy { host: piece.host, device: piece.device, bytes: piece.bytes, to_host };
+        // SAFETY: the piece lies in a block of `malloc_host`, or of a store that promises as much, which belongs to this
+        // call or to the sleeping pool, and is freed only after the default stream, on which the copy is queued, was
+        // waited for.
+        unsafe { self.driver.copy_async(self.device.limits.device, copy, Stream(0)) }
+    }
+
+    /// Host memory for so many bytes of content at an address of the device.
+    fn take_kept(&self, at: u64, bytes: u64) -> Result<Kept> {
+        let device = self.device.limits.device;
+        let host = match self.store {
+            Some(store) => store.take(device, bytes)?,
+            None => self.driver.malloc_host(device, bytes)?,
+        };
+        Ok(Kept { host, device: at, bytes, stored: self.store.is_some() })
+    }
+
+    /// Gives host memory back. No copy uses it any more.
+    pub(super) fn free_kept(&self, kept: Vec<Kept>) {
+        let device = self.device.limits.device;
+        for piece in kept {
+            match self.store.filter(|_| piece.stored) {
+                Some(store) => store.give_back(device, piece.host),
+                // What the driver does not take back, nobody can give back.
+                None => _ = self.driver.free_host(device, piece.host),
+            }
+        }
+    }
+}
+
+/// The parts of a kept piece that live blocks still want.
+fn still_live(piece: &Kept, stretches: &[(u64, u64)]) -> Vec<Kept> {
+    let parts = stretches.iter().filter_map(|&(start, bytes)| {
+        let from = start.max(piece.device);
+        let to = (start + bytes).min(piece.device + piece.bytes);
+        (from < to).then(|| Kept {
+            host: piece.host + (from - piece.device),
+            device: from,
+            bytes: to - from,
+            ..*piece
+        })
+    });
+    parts.collect()
+}
