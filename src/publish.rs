@@ -39,7 +39,7 @@ use crate::stats::{StatArray, Stats};
 /// A timer does not look at single blocks while there are more of them than this.
 const MOST_BLOCKS: i64 = 100_000;
 /// Nor does it more often: a look costs as much as some dozen publications of statistics.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(15);
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_secs(15);
 
 /// What is published of a device; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,23 @@ pub struct DeviceFigures {
     pub stats: Stats,
     /// Pools other than the default one, by serial.
     pub pools: Vec<PoolFigures>,
+    /// Blocks by group, where somebody looked at each of them; else empty.
+    pub blocks: Vec<BlockFigures>,
+}
+
+/// Blocks of the same pool, class of stream and state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockFigures {
+    /// The pool's serial; 0 is the default pool.
+    pub pool: u64,
+    /// `default` (stream 0) or `other`.
+    pub stream: String,
+    /// `allocated`, `waiting` or `free`.
+    pub state: String,
+    /// How many there are.
+    pub blocks: u64,
+    /// Their bytes together.
+    pub bytes: u64,
 }
 
 /// What is published of a pool; sizes in bytes.
@@ -139,6 +156,37 @@ impl DeviceFigures {
             gauge!("ascend_alloc_pool_active_bytes", labels.clone()).set(pool.active_bytes as f64);
             gauge!("ascend_alloc_pool_reserved_bytes", labels.clone()).set(pool.reserved_bytes as f64);
         }
+        let tags = self.tags();
+        for group in &self.blocks {
+            let mut labels = with("pool", &group.pool.to_string());
+            labels.push(Label::new("tag", tags.get(&group.pool).cloned().unwrap_or_default()));
+            labels.push(Label::new("stream", group.stream.clone()));
+            labels.push(Label::new("state", group.state.clone()));
+            gauge!("ascend_alloc_blocks", labels.clone()).set(group.blocks as f64);
+            gauge!("ascend_alloc_block_bytes", labels).set(group.bytes as f64);
+        }
+    }
+
+    /// The tags of all pools.
+    fn tags(&self) -> BTreeMap<u64, String> {
+        self.all_pools().into_iter().map(|pool| (pool.pool, pool.tag)).collect()
+    }
+
+    /// The blocks of a snapshot by group; those of a pool that has none are there too.
+    pub(crate) fn blocks_of(&self, snapshot: &Snapshot) -> Vec<BlockFigures> {
+        let figures = |((pool, stream, state), sizes): (Group, Sizes)| BlockFigures {
+            pool,
+            stream: stream.to_owned(),
+            state: state.to_owned(),
+            blocks: sizes.values().map(|&count| count as u64).sum(),
+            bytes: sizes.iter().map(|(size, &count)| size * count as u64).sum(),
+        };
+        groups(self, snapshot).into_iter().map(figures).collect()
+    }
+
+    /// Whether each block may be looked at now and then.
+    pub(crate) fn may_be_looked_at(&self) -> bool {
+        self.stats.active.all.current <= MOST_BLOCKS
     }
 
     /// All pools: the default one has what the others have not.
@@ -231,7 +279,7 @@ fn turn(allocator: &Weak<DeviceAllocator>, looks: bool) {
     for figures in allocator.figures() {
         figures.publish(&[]);
         if looks
-            && figures.stats.active.all.current <= MOST_BLOCKS
+            && figures.may_be_looked_at()
             && let Ok(snapshot) = allocator.snapshot(figures.device)
         {
             publish_snapshot(&figures, &snapshot);
@@ -245,7 +293,8 @@ type Group = (u64, &'static str, &'static str);
 /// How many blocks of each size.
 type Sizes = BTreeMap<u64, usize>;
 
-fn publish_snapshot(figures: &DeviceFigures, snapshot: &Snapshot) {
+/// The sizes of the blocks of each group.
+fn groups(figures: &DeviceFigures, snapshot: &Snapshot) -> BTreeMap<Group, Sizes> {
     let mut groups: BTreeMap<Group, Sizes> = BTreeMap::new();
     for pool in figures.all_pools() {
         for stream in ["default", "other"] {
@@ -267,9 +316,12 @@ fn publish_snapshot(figures: &DeviceFigures, snapshot: &Snapshot) {
             *sizes.entry(block.size).or_default() += 1;
         }
     }
-    let tags: BTreeMap<u64, String> =
-        figures.all_pools().into_iter().map(|pool| (pool.pool, pool.tag)).collect();
-    for ((pool, stream, state), sizes) in groups {
+    groups
+}
+
+fn publish_snapshot(figures: &DeviceFigures, snapshot: &Snapshot) {
+    let tags = figures.tags();
+    for ((pool, stream, state), sizes) in groups(figures, snapshot) {
         let labels = vec![
             Label::new("device", figures.device.to_string()),
             Label::new("pool", pool.to_string()),

@@ -83,6 +83,14 @@ fn a_file_has_the_statistics_of_all_devices_and_is_replaced() {
     assert_eq!(document["devices"][0]["pools"][0]["tag"], "a \"tag\"");
     assert_eq!(number(&document, "/devices/0/pools/0/allocated_bytes/all/current"), (3 << 20) + 512);
 
+    let groups = document["devices"][0]["blocks"]["groups"].as_array().expect("groups of blocks");
+    let states: Vec<_> =
+        groups.iter().map(|group| (&group["pool"], &group["stream"], &group["state"])).collect();
+    assert!(
+        states.len() >= 6 && (1..states.len()).all(|at| !states[..at].contains(&states[at])),
+        "{states:?}"
+    );
+
     let before = number(&document, "/sequence");
     allocator.allocate(1, 700, 0, Stream(0)).expect("a block on another device");
     eventually(|| {
@@ -113,6 +121,14 @@ fn a_socket_answers_everybody_and_goes_with_the_allocator() {
     for _ in 0..3 {
         let document = eventually(|| ask(&path));
         assert!(agrees(&document, &one), "{document}");
+        let groups = document["devices"][0]["blocks"]["groups"].as_array().expect("groups of blocks");
+        let there: Vec<&Value> =
+            groups.iter().filter(|group| group["state"] != "free" && group["blocks"] != 0).collect();
+        let bytes = one.stats(0).expect("statistics").allocated_bytes.all.current;
+        let expected = serde_json::json!(
+            {"pool": 0, "stream": "default", "state": "allocated", "blocks": 1, "bytes": bytes}
+        );
+        assert_eq!(there, [&expected]);
     }
     let other = eventually(|| ask(&folder.join("a.2.sock")));
     assert_eq!(other["devices"], Value::Array(Vec::new()), "the second allocator has not been used");

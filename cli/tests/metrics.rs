@@ -207,6 +207,13 @@ fn exported_statistics_become_prometheus_text() {
     });
     let line = format!("ascend_alloc_blocks_live{{device=\"0\",process=\"{process}\",pool=\"small\"}}");
     assert_eq!(value(&from_environment, &line), 1.0);
+    // The first look at blocks is that of the first answer.
+    let labels = format!(
+        "{{device=\"0\",process=\"{process}\",pool=\"0\",tag=\"default\",stream=\"default\",state=\"allocated\"}}"
+    );
+    let bytes = second.stats(0).unwrap().allocated_bytes.all.current as f64;
+    assert_eq!(value(&from_environment, &format!("ascend_alloc_blocks{labels}")), 1.0);
+    assert_eq!(value(&from_environment, &format!("ascend_alloc_block_bytes{labels}")), bytes);
     allocator.deallocate(block).unwrap();
     second.deallocate(other).unwrap();
 }

@@ -14,7 +14,7 @@ impl DeviceAllocator {
 }
 
 impl Device {
-    fn figures(&self) -> DeviceFigures {
+    pub(super) fn figures(&self) -> DeviceFigures {
         let core = self.core.lock();
         let (stats, limit) = (self.stats_under(&core), core.limit);
         let pools = super::pools::all(&core);
@@ -25,6 +25,7 @@ impl Device {
             limit_bytes: limit,
             stats,
             pools: pools.iter().map(|(serial, pool)| PoolFigures::of(*serial, pool)).collect(),
+            blocks: Vec::new(),
         }
     }
 }

@@ -119,6 +119,7 @@ impl DeviceAllocator {
             driver: Arc::clone(&self.driver),
             period_ms: observe.stats_export_ms,
             made: 0,
+            looks: Vec::new(),
         };
         self.tellers.stats = stats_export::start(&observe, source, &self.tellers.failed);
         self.follow_history();

@@ -15,6 +15,7 @@ use crate::config::Observe;
 use crate::driver::Driver;
 use crate::history::paths::{OwnPath, behind};
 use crate::history::worker::Worker;
+use crate::publish::{BETWEEN_LOOKS, BlockFigures};
 use crate::stats::json;
 
 /// How often a socket is looked at.
@@ -30,31 +31,57 @@ pub(super) struct Source {
     pub(super) period_ms: u64,
     /// Documents made so far.
     pub(super) made: u64,
+    /// What was seen when each block of a device was looked at last.
+    pub(super) looks: Vec<Option<Look>>,
+}
+
+/// The blocks of a device at one moment.
+pub(super) struct Look {
+    /// By the driver's clock, nanoseconds.
+    time: u64,
+    blocks: Vec<BlockFigures>,
 }
 
 impl Source {
     /// The statistics of all devices that have been used, as one JSON object in one line.
     pub(super) fn document(&mut self) -> String {
         self.made += 1;
+        let time = self.driver.now();
+        self.look(time);
         let mut text = String::new();
         // Writing to a text cannot fail.
-        let _ = self.write(&mut text);
+        let _ = self.write(&mut text, time);
         text.push('\n');
         text
     }
 
-    fn write(&self, to: &mut String) -> fmt::Result {
-        let (process, time) = (std::process::id(), self.driver.now());
+    /// Looks at the blocks of devices where that was not done lately.
+    fn look(&mut self, time: u64) {
+        self.looks.resize_with(self.devices.len(), || None);
+        for (device, look) in self.devices.iter().zip(&mut self.looks) {
+            let is_new = |look: &Look| u128::from(time.saturating_sub(look.time)) < BETWEEN_LOOKS.as_nanos();
+            let Some(device) = device.get().filter(|_| !look.as_ref().is_some_and(is_new)) else { continue };
+            let figures = device.figures();
+            *look = figures
+                .may_be_looked_at()
+                .then(|| Look { time, blocks: figures.blocks_of(&device.snapshot()) });
+        }
+    }
+
+    fn write(&self, to: &mut String, time: u64) -> fmt::Result {
+        let process = std::process::id();
         write!(
             to,
             r#"{{"format":"ascend-alloc statistics","version":1,"process":{process},"sequence":{},"time_ns":{time},"period_ms":{},"devices":["#,
             self.made, self.period_ms
         )?;
-        for (index, device) in self.devices.iter().filter_map(OnceLock::get).enumerate() {
+        let looks = self.looks.iter().map(Option::as_ref);
+        let used = self.devices.iter().zip(looks).filter_map(|(device, look)| Some((device.get()?, look)));
+        for (index, (device, look)) in used.enumerate() {
             if index > 0 {
                 to.push(',');
             }
-            device.write_json(to)?;
+            device.write_json(to, look)?;
         }
         to.push_str("]}");
         Ok(())
@@ -63,7 +90,7 @@ impl Source {
 
 impl Device {
     /// What is known of the device, as a JSON object. The lock is held for the copy only.
-    fn write_json(&self, to: &mut String) -> fmt::Result {
+    fn write_json(&self, to: &mut String, look: Option<&Look>) -> fmt::Result {
         let (stats, pools, limit, soft, streams) = {
             let core = self.core.lock();
             (
@@ -101,6 +128,27 @@ impl Device {
                 json::array(to, values)?;
             }
             write!(to, r#","reserved_address_space":{}}}"#, pool.reserved_address_space)?;
+        }
+        to.push(']');
+        if let Some(look) = look {
+            look.write_json(to)?;
+        }
+        to.push('}');
+        Ok(())
+    }
+}
+
+impl Look {
+    /// As a member of the device's object.
+    fn write_json(&self, to: &mut String) -> fmt::Result {
+        write!(to, r#","blocks":{{"time_ns":{},"groups":["#, self.time)?;
+        for (index, group) in self.blocks.iter().enumerate() {
+            let BlockFigures { pool, stream, state, blocks, bytes } = group;
+            let comma = if index > 0 { "," } else { "" };
+            write!(
+                to,
+                r#"{comma}{{"pool":{pool},"stream":"{stream}","state":"{state}","blocks":{blocks},"bytes":{bytes}}}"#
+            )?;
         }
         to.push_str("]}");
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_alloc::publish::{DeviceFigures, PoolFigures};
+use ascend_alloc::publish::{BlockFigures, DeviceFigures, PoolFigures};
 use ascend_alloc::stats::{DriverCalls, LadderSteps, Stat, StatArray};
 use ascend_alloc::{Stats, driver::DeviceId};
 use serde::Deserialize;
@@ -53,6 +53,24 @@ pub struct Device {
     ladder: BTreeMap<String, u64>,
     #[serde(default)]
     pools: Vec<Pool>,
+    #[serde(default)]
+    blocks: Blocks,
+}
+
+/// What a look at each block saw.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+struct Blocks {
+    groups: Vec<Group>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+struct Group {
+    pool: u64,
+    stream: String,
+    state: String,
+    blocks: u64,
+    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -139,6 +157,7 @@ impl Device {
             limit_bytes: self.limit_bytes,
             stats: self.stats(),
             pools: self.pools.iter().map(Pool::figures).collect(),
+            blocks: self.blocks.groups.iter().map(Group::figures).collect(),
         }
     }
 
@@ -184,6 +203,13 @@ impl Pool {
             active_bytes: bytes(&self.active_bytes),
             reserved_bytes: bytes(&self.reserved_bytes),
         }
+    }
+}
+
+impl Group {
+    fn figures(&self) -> BlockFigures {
+        let Group { pool, stream, state, blocks, bytes } = self.clone();
+        BlockFigures { pool, stream, state, blocks, bytes }
     }
 }
 
