@@ -43,6 +43,7 @@ mod buffer;
 mod container;
 mod content;
 mod front;
+mod observe;
 mod options;
 mod pages;
 mod register;

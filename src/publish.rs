@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 
-pub use self::names::{Kind, METRICS, Metric, describe};
+pub use self::names::{HOST_METRICS, Kind, METRICS, Metric, describe};
 use crate::alloc::{DeviceAllocator, PoolStats};
 use crate::core::snapshot::{BlockState, Snapshot};
 use crate::driver::{DeviceId, Stream};

@@ -8,6 +8,7 @@ use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::history::{
     Action, Context, Event, HistoryOptions, context, intern, set_context, with_context,
 };
+use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::{Sim, SimConfig};
 
@@ -353,4 +354,48 @@ fn the_setting_starts_it() {
     }
     assert_eq!(allocator.history().events.len(), 7);
     assert_eq!(allocator.history_status().entries, 7);
+}
+
+#[test]
+fn page_locked_memory_has_a_history_of_its_own() {
+    let sim = Sim::new(SimConfig { devices: 2, capacity: 1 << 30, ..SimConfig::default() });
+    let pinned = PinnedAllocator::new(PinnedOptions::default(), Arc::new(SimDriver::new(sim.clone())))
+        .expect("an allocator");
+    sim.set_device(1).unwrap();
+    let other = Stream(sim.create_stream().unwrap());
+    let pair = || {
+        let ptr = pinned.allocate(4096, 0).unwrap();
+        pinned.deallocate(ptr).unwrap();
+    };
+    // It rests at hand, and goes back to the heap before anything is told.
+    pair();
+    pinned.start_history(&HistoryOptions { uses: true, ..keep(1000) });
+    let block = with_context("batch", || pinned.allocate(4096, 0)).unwrap();
+    pinned.record_use(block, 1, other).unwrap();
+    pinned.deallocate(block).unwrap();
+    pinned.process_events().unwrap();
+    let events = pinned.history().events;
+    let wanted = [Action::Allocate, Action::StreamUse, Action::FreeRequested, Action::FreeCompleted];
+    assert_eq!(actions(&events), wanted);
+    let places: Vec<_> =
+        events.iter().map(|event| (event.address, event.size, event.device, event.stream)).collect();
+    let own = (block.address(), 4096, 0, S0);
+    assert_eq!(places, [own, (block.address(), 4096, 1, other), own, own]);
+    assert_eq!((events[0].requested, events[2].requested), (4096, 4096));
+    assert_eq!(context(events[0].context.unwrap()), Some(Context::Text("batch".to_owned())));
+
+    assert_eq!(pinned.drain_history().events, events);
+    for _ in 0..50 {
+        pair();
+    }
+    let more = pinned.drain_history();
+    let pairs = [Action::Allocate, Action::FreeCompleted].repeat(50);
+    assert_eq!((actions(&more.events), more.lost), (pairs, 0), "none of them came from what rests");
+    assert_eq!(pinned.history_status().last, 104);
+    pinned.stop_history();
+    assert!(pinned.history().events.is_empty() && !pinned.history_status().is_on);
+    pair();
+    pair();
+    assert_eq!(pinned.history_status().last, 104);
+    pinned.check().unwrap();
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::publish::{Kind, METRICS};
+use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
+use ascend_alloc::publish::{HOST_METRICS, Kind, METRICS};
 use ascend_alloc::{Config, DeviceAllocator, PoolOptions};
 use ascend_sim::{Sim, SimConfig};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -200,4 +201,40 @@ fn a_timer_publishes_until_it_is_dropped() {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("the timer keeps the allocator");
+}
+
+#[test]
+fn page_locked_memory_is_published_with_names_of_its_own() {
+    let sim = Sim::new(SimConfig { capacity: 1 << 30, ..SimConfig::default() });
+    let pinned = PinnedAllocator::new(PinnedOptions::default(), Arc::new(SimDriver::new(sim))).unwrap();
+    let live = pinned.allocate(3 << 20, 0).unwrap();
+    let freed = pinned.allocate(1 << 20, 0).unwrap();
+    pinned.deallocate(freed).unwrap();
+    let seen = published(|| pinned.publish(&[("of", "loader".to_owned())]));
+    let shapes: BTreeSet<_> = HOST_METRICS
+        .iter()
+        .map(|metric| {
+            let mut labels: Vec<String> = metric.labels.iter().map(|&label| label.to_owned()).collect();
+            labels.insert(1, "of".to_owned());
+            let kind = if metric.kind == Kind::Gauge { "gauge" } else { "counter" };
+            (metric.name.to_owned(), labels, kind)
+        })
+        .collect();
+    assert_eq!(seen.shapes, shapes);
+    let stats = pinned.stats();
+    assert!(stats.num_host_alloc > 0 && stats.allocated_bytes.current >= 4 << 20);
+    for (name, value) in [
+        ("active_bytes{device=0,of=loader}", 3 << 20),
+        ("active_bytes_peak{device=0,of=loader}", stats.active_bytes.peak),
+        ("reserved_bytes{device=0,of=loader}", stats.allocated_bytes.current),
+        ("blocks{device=0,of=loader}", 1),
+        ("waiting_bytes{device=0,of=loader}", 0),
+        ("allocations_total{device=0,of=loader}", 2),
+        ("frees_total{device=0,of=loader}", 1),
+        ("driver_calls_total{device=0,of=loader,call=alloc}", stats.num_host_alloc as i64),
+        ("driver_calls_total{device=0,of=loader,call=free}", 0),
+    ] {
+        assert_eq!(seen.values[&format!("ascend_alloc_host_{name}")], value as f64, "{name}");
+    }
+    pinned.deallocate(live).unwrap();
 }

@@ -473,6 +473,72 @@ fn a_trace_that_ran_here_comes_back_from_the_snapshot() {
     }
 }
 
+/// Keys that some versions do not write change nothing that is not about them, nor does the order of blocks.
+#[test]
+fn what_old_versions_leave_out_changes_nothing_else() {
+    let blocks: &[_] =
+        &[(512, "active_allocated", 400), (1024, "inactive", 0), (512, "active_pending_free", 500)];
+    let events = [
+        event("segment_alloc", 4096, 2048, 0),
+        event("alloc", 4096, 400, 0),
+        event("alloc", 4608, 1000, 7),
+        event("free_requested", 4608, 1000, 7),
+        event("free_completed", 4608, 1000, 7),
+        event("alloc", 5632, 500, 0),
+        event("free_requested", 5632, 500, 0),
+    ];
+    let mut whole: serde_json::Value = serde_json::from_str(&snapshot(&[(4096, blocks)], &events)).unwrap();
+    let segment = whole["segments"][0].as_object_mut().unwrap();
+    for (key, value) in [("allocated_size", 512), ("active_size", 1024), ("requested_size", 900)] {
+        segment.insert(key.to_owned(), value.into());
+    }
+    segment.insert("segment_type".to_owned(), "large".into());
+    segment.insert("segment_pool_id".to_owned(), serde_json::json!([0, 0]));
+    segment.insert("is_expandable".to_owned(), false.into());
+    segment.insert("frames".to_owned(), serde_json::json!([]));
+    for (block, address) in segment["blocks"].as_array_mut().unwrap().iter_mut().zip([4096, 4608, 5632]) {
+        block["address"] = address.into();
+    }
+    for (at, event) in whole["device_traces"][0].as_array_mut().unwrap().iter_mut().enumerate() {
+        event["time_us"] = at.into();
+        event["compile_context"] = "N/A".into();
+        event["user_metadata"] = "".into();
+        event["pool_id"] = serde_json::json!([0, 0]);
+    }
+    let expected = told(&whole.to_string());
+    assert_eq!(expected.0, ["a 1 400 0", "a 2 1000 1", "f 2", "a 3 500 0", "r 3 1", "f 3"]);
+    let without = |of: &str, key: &str| {
+        let mut less = whole.clone();
+        for part in less.pointer_mut(of).unwrap().as_array_mut().unwrap() {
+            part.as_object_mut().unwrap().remove(key).unwrap_or_else(|| panic!("{of} has no {key}"));
+        }
+        assert_eq!(told(&less.to_string()), expected, "without {key} in {of}");
+    };
+    for key in [
+        "device",
+        "total_size",
+        "allocated_size",
+        "active_size",
+        "requested_size",
+        "stream",
+        "segment_type",
+        "segment_pool_id",
+        "is_expandable",
+        "frames",
+    ] {
+        without("/segments", key);
+    }
+    for key in ["address", "frames"] {
+        without("/segments/0/blocks", key);
+    }
+    for key in ["frames", "time_us", "compile_context", "user_metadata", "pool_id"] {
+        without("/device_traces/0", key);
+    }
+    let mut turned = whole.clone();
+    turned["segments"][0]["blocks"].as_array_mut().unwrap().reverse();
+    assert_eq!(told(&turned.to_string()), expected, "blocks from the last to the first");
+}
+
 /// Every key that PyTorch 2.15 writes for a GPU, and some of versions to come.
 #[test]
 fn the_dictionary_of_a_recent_pytorch() {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::publish::{Kind, METRICS, Metric};
+use ascend_alloc::publish::{HOST_METRICS, Kind, METRICS, Metric};
 use ascend_alloc::{Config, DeviceAllocator};
 use ascend_sim::{Sim, SimConfig};
 use common::{file, replay, repository_trace, run};
@@ -27,6 +27,7 @@ fn the_documentation_lists_each_metric() {
     let listed: Vec<&str> = text.lines().filter(|line| line.starts_with("| `ascend_alloc_")).collect();
     let expected: Vec<String> = METRICS
         .iter()
+        .chain(HOST_METRICS)
         .map(|Metric { name, kind, labels, help }| {
             let kind = match kind {
                 Kind::Gauge => "gauge",
@@ -87,16 +88,17 @@ fn the_dashboard_asks_for_exactly_these_metrics() {
     let mut queries = Vec::new();
     texts(&dashboard, &["expr", "definition", "query"], &mut queries);
     assert!(queries.len() > 30, "{queries:?}");
-    let known: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    let all = || METRICS.iter().chain(HOST_METRICS);
+    let known: BTreeSet<&str> = all().map(|metric| metric.name).collect();
     let mut asked = BTreeSet::new();
     for query in &queries {
         for word in words(query).into_iter().filter(|word| word.starts_with("ascend_alloc_")) {
             let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| word.strip_suffix(part));
             let name = match histogram {
-                Some(name) if METRICS.iter().any(|m| m.name == name && m.kind == Kind::Histogram) => name,
+                Some(name) if all().any(|m| m.name == name && m.kind == Kind::Histogram) => name,
                 _ => &word,
             };
-            let metric = METRICS.iter().find(|metric| metric.name == name);
+            let metric = all().find(|metric| metric.name == name);
             let metric = metric.unwrap_or_else(|| panic!("{word} of {query} is not published"));
             asked.insert(metric.name);
             for label in labels_of(query, &word) {

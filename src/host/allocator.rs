@@ -1,6 +1,7 @@
 //! The allocator of page-locked memory.
 
 use core::num::NonZeroUsize;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,11 +51,13 @@ const ONLY: DeviceId = 0;
 /// ```
 pub struct PinnedAllocator {
     options: PinnedOptions,
-    heap: Arc<DeviceAllocator>,
-    source: Arc<HostDriver>,
+    pub(super) heap: Arc<DeviceAllocator>,
+    pub(super) source: Arc<HostDriver>,
     front: Arc<Front>,
     /// Whether freed blocks may rest in the front.
     rests: bool,
+    /// Whether a history is kept: then none rests.
+    pub(super) noted: AtomicBool,
     page: u64,
     worker: Option<Worker>,
 }
@@ -88,6 +91,7 @@ impl PinnedAllocator {
         let heap = Arc::new(DeviceAllocator::for_host(options.below(), below, page)?);
         let mut allocator = Self {
             rests: options.max_cached.is_none() && options.decay.is_none(),
+            noted: AtomicBool::new(false),
             heap,
             source,
             front: Arc::new(Front::new()),
@@ -129,6 +133,7 @@ impl PinnedAllocator {
         if align <= UNIT
             && align & align.wrapping_sub(1) == 0
             && bytes.wrapping_sub(1) < self.options.largest_request
+            && !self.noted.load(Relaxed)
             && let Some(ptr) = self.front.take(self.rounded(bytes))
         {
             return Ok(ptr);
@@ -171,7 +176,7 @@ impl PinnedAllocator {
     /// [`Error::Pointer`] when the pointer is not that of a live block. Nothing has changed then.
     #[inline]
     pub fn deallocate(&self, ptr: HostPtr) -> Result<()> {
-        match self.front.put(ptr, self.rests) {
+        match self.front.put(ptr, self.rests && !self.noted.load(Relaxed)) {
             Put::Rests => Ok(()),
             Put::Claimed => self.give_to_heap(ptr),
             Put::NotLive => self.refuse(ptr),
@@ -441,7 +446,7 @@ impl PinnedAllocator {
     }
 
     /// Brings all resting blocks back to the heap.
-    fn bring_back(&self) {
+    pub(super) fn bring_back(&self) {
         for ptr in self.front.drain() {
             let given_back = self.give_back_claimed(ptr);
             debug_assert!(given_back.is_ok(), "{given_back:?}");

@@ -67,9 +67,29 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
+/// The metrics of page-locked host memory, which [`PinnedAllocator::publish`](crate::host::PinnedAllocator::publish) sets, in the
+/// order of `docs/metrics.md`.
+pub const HOST_METRICS: &[Metric] = &[
+    gauge("ascend_alloc_host_active_bytes", DEVICE, "page-locked bytes handed out or waiting for streams"),
+    gauge("ascend_alloc_host_active_bytes_peak", DEVICE, "the highest value since the last reset of peaks"),
+    gauge("ascend_alloc_host_waiting_bytes", DEVICE, "page-locked bytes waiting for streams"),
+    gauge("ascend_alloc_host_reserved_bytes", DEVICE, "page-locked bytes held of the driver"),
+    gauge("ascend_alloc_host_reserved_bytes_peak", DEVICE, "the highest value since the last reset of peaks"),
+    gauge("ascend_alloc_host_blocks", DEVICE, "page-locked blocks handed out or waiting for streams"),
+    counter("ascend_alloc_host_allocations_total", DEVICE, "page-locked blocks handed out so far"),
+    counter("ascend_alloc_host_frees_total", DEVICE, "page-locked blocks freed so far, and free of streams"),
+    counter(
+        "ascend_alloc_host_driver_calls_total",
+        HOST_CALL,
+        "times that page-locked memory was taken or given back",
+    ),
+    counter("ascend_alloc_host_driver_microseconds_total", HOST_CALL, "microseconds that this took"),
+];
+
 const DEVICE: &[&str] = &["device"];
 const CLASS: &[&str] = &["device", "pool"];
 const POOL: &[&str] = &["device", "pool", "tag"];
+const HOST_CALL: &[&str] = &["device", "call"];
 const BLOCK: &[&str] = &["device", "pool", "tag", "stream", "state"];
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
@@ -82,7 +102,7 @@ const fn counter(name: &'static str, labels: &'static [&'static str], help: &'st
 
 /// Tells the recorder that is installed what each metric is; exporters show it beside the values.
 pub fn describe() {
-    for Metric { name, kind, help, .. } in METRICS {
+    for Metric { name, kind, help, .. } in METRICS.iter().chain(HOST_METRICS) {
         let (name, help) = (*name, *help);
         let unit = if name.contains("bytes") { Unit::Bytes } else { Unit::Count };
         match kind {

@@ -166,25 +166,37 @@ impl<'a> Reader<'a> {
         Ok(Some(segment))
     }
 
-    /// Blocks lie one behind the other; old versions do not say where.
+    /// Blocks lie one behind the other, in the order of their addresses; old versions do not say where.
     fn blocks(&mut self, segment: &mut Segment, list: NodeId) -> Read<()> {
-        let mut address = segment.address;
+        let mut is_told = true;
         for item in self.list(list, "blocks")? {
-            let Some(mut block) = self.block(item)? else {
-                self.leave_out("blocks without size or state were left out");
-                continue;
-            };
+            match self.block(item)? {
+                Some((address, mut block)) => {
+                    is_told &= address.is_some();
+                    block.address = address.unwrap_or(0);
+                    segment.blocks.push(block);
+                }
+                None => self.leave_out("blocks without size or state were left out"),
+            }
+        }
+        if is_told {
+            segment.blocks.sort_by_key(|block| block.address);
+        }
+        let mut address = segment.address;
+        for block in &mut segment.blocks {
             block.address = address;
             address = address.saturating_add(block.size);
-            segment.blocks.push(block);
         }
         Ok(())
     }
 
-    fn block(&mut self, item: NodeId) -> Read<Option<Block>> {
-        let (mut size, mut kind, mut requested, mut frames, mut history) = (None, None, None, None, None);
+    /// A block, and its address where that is told.
+    fn block(&mut self, item: NodeId) -> Read<Option<(Option<u64>, Block)>> {
+        let (mut address, mut size, mut kind, mut requested, mut frames, mut history) =
+            (None, None, None, None, None, None);
         for (key, value) in self.dict(item)? {
             match key {
+                "address" => address = self.address(value),
                 "size" => size = self.size(value),
                 "state" => kind = self.tree.text(value).and_then(BlockKind::of_word),
                 "requested_size" => requested = self.size(value),
@@ -208,7 +220,7 @@ impl<'a> Reader<'a> {
         let (Some(size), Some(kind)) = (size, kind) else { return Ok(None) };
         let requested_size = if kind.is_active() { requested.unwrap_or(size).min(size) } else { 0 };
         let frames = frames.unwrap_or_else(|| self.none.clone());
-        Ok(Some(Block { address: 0, size, requested_size, kind, frames }))
+        Ok(Some((address, Block { address: 0, size, requested_size, kind, frames })))
     }
 
     fn traces(&mut self, list: NodeId) -> Read<()> {
