@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::sync::Arc;
 
 use allocator_api2::alloc::Allocator;
-use ascend_alloc::driver::{Driver, RegisterKind, SimDriver, Stream};
+use ascend_alloc::driver::{Driver, PhysicalHandle, RegisterKind, ShareForm, ShareName, SimDriver, Stream};
 use ascend_alloc::error::PointerKind;
 use ascend_alloc::host::{
     HostMemory, HostPtr, HostRegistry, KernelPtr, PageMemory, Pinned, PinnedAllocator, PinnedBuffer,
@@ -169,4 +169,32 @@ fn a_driver_with_the_basic_calls_only_is_enough_for_regions() {
     let kind = RegisterKind { pinned: true, mapped: true };
     let (error, _memory) = registry.register(memory, 0, kind).expect_err("there is no call");
     assert!(matches!(&error, Error::Driver(error) if error.is_unsupported()), "{error}");
+}
+
+#[test]
+fn what_a_driver_does_not_offer_is_an_error_with_the_calls_name() {
+    let (_sim, inner) = machine();
+    let driver = GatedDriver::new(SimDriver::clone(&inner));
+    let name = ShareName::of_number(ShareForm::V1, 7);
+    let refused = [
+        driver.process_id(0).map(drop),
+        driver.export_chunk(0, PhysicalHandle(7), ShareForm::V1, true).map(drop),
+        driver.allow_import(0, &name, &[1, 2]),
+        driver.import_chunk(0, &name).map(drop),
+    ];
+    let calls = [
+        "aclrtDeviceGetBareTgid",
+        "aclrtMemExportToShareableHandle",
+        "aclrtMemSetPidToShareableHandle",
+        "aclrtMemImportFromShareableHandle",
+    ];
+    for (answer, call) in refused.into_iter().zip(calls) {
+        let error = answer.expect_err("it passes none of these on");
+        assert!(error.is_unsupported() && error.call == call, "{error}");
+        assert!(error.to_string().contains(call), "{error}");
+    }
+    // What it says nothing about is as on the usual driver.
+    assert_eq!((driver.driver_device(1), driver.can_set_access()), (Ok(1), true));
+    assert!(driver.has_lost_memory(0, false) && driver.has_lost_memory(0, true));
+    assert!(!driver.watch_states(&Arc::default()), "nobody tells it of streams and devices");
 }

@@ -21,10 +21,11 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 if [ $# -eq 0 ]; then
     set -- --lib --test core_model --test streams --test pools --test captures --test sleep --test history \
-        --test host_allocator --test host_random --test publish
+        --test host_allocator --test host_random --test publish --test sharing --test recording --test stats_export \
+        --test dlpack --test growable --test pressure --test host_register --test host_transfer --test state_machine
 fi
 export RUSTC_BOOTSTRAP=1
-export RUSTFLAGS="-Zsanitizer=$kind -Cunsafe-allow-abi-mismatch=sanitizer"
+export RUSTFLAGS="-Zsanitizer=$kind -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitizer-$kind"
 # Blocks of the simulator outlive the process by design, so leaks are looked for by the tests themselves.
 export ASAN_OPTIONS="detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"

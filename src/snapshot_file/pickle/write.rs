@@ -222,3 +222,32 @@ impl<'a, W: Write> Writer<'a, W> {
 fn invalid(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+    use crate::snapshot_file::Limits;
+    use crate::snapshot_file::tree::TreeBuilder;
+
+    /// The first 256 values that come again have short numbers in protocol 2, the others long ones.
+    #[test]
+    fn more_values_than_short_numbers_come_again() {
+        let mut builder = TreeBuilder::new(Limits::default());
+        let texts: Vec<NodeId> =
+            (0..600).map(|number| builder.text(&format!("frame {number}")).unwrap()).collect();
+        let twice: Vec<NodeId> = texts.iter().chain(texts.iter().rev()).copied().collect();
+        let root = builder.push(Node::List(twice)).unwrap();
+        let tree = builder.finish(root).unwrap();
+        let mut sizes = Vec::new();
+        for protocol in [Protocol::Two, Protocol::Four] {
+            let mut bytes = Vec::new();
+            write(&tree, protocol, &mut bytes).unwrap();
+            let back = read(&bytes, &Limits::default()).unwrap();
+            assert_eq!(back, tree);
+            assert_eq!(back.len(), 601, "what is shared stays shared");
+            sizes.push(bytes.len());
+        }
+        assert!(sizes.iter().all(|&size| size < 20_000), "each text is written once: {sizes:?}");
+    }
+}
