@@ -389,6 +389,55 @@ fn a_failing_call_at_any_point_leaves_a_defined_state() {
     }
 }
 
+/// A pool that the driver neither lets fall asleep nor puts back sleeps, with its content on the host.
+#[test]
+fn what_the_driver_does_not_put_back_waking_provides() {
+    for k in [2, 5] {
+        let rig = rig(256 * MIB);
+        rig.sim.fail("aclrtUnmapMem", k, 507_899, false).unwrap();
+        rig.sim.fail("aclrtMapMem", 1, 507_899, true).unwrap();
+        let slept = rig.allocator.sleep(None, &["weights"], SleepMode::Offload);
+        assert!(matches!(slept, Err(Error::Driver(_))), "{slept:?}");
+        assert!(rig.allocator.is_asleep(rig.pool).unwrap());
+        rig.allocator.check().unwrap();
+        let woken = rig.allocator.wake(None, &["weights"]);
+        assert!(matches!(woken, Err(Error::Driver(_))), "{woken:?}");
+        assert!(rig.allocator.is_asleep(rig.pool).unwrap());
+        rig.sim.clear_faults();
+        let woken = rig.allocator.wake(None, &["weights"]).unwrap();
+        assert_eq!(woken.mapped_bytes, (k - 1) * (2 << 20), "what had been taken away");
+        rig.assert_content();
+        rig.close();
+    }
+}
+
+/// Grants go with the mapping: a chunk that is put back is granted to the peers again.
+#[test]
+fn peers_reach_what_was_put_back() {
+    let sim = Sim::new(SimConfig { devices: 2, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = DeviceAllocator::new(Config::default(), driver).unwrap();
+    allocator.set_peers(0, &[1]).unwrap();
+    let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let block = allocator.allocate_in(pool, 8 * MIB, 0, STREAM).unwrap();
+    let granted = || {
+        let chunks = (block.0..block.0 + 8 * MIB).step_by(2 << 20);
+        chunks.map(|at| sim.get_access(at, ascend_sim::Location::device(1)).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(granted(), [3; 4]);
+    sim.fail("aclrtUnmapMem", 3, 507_899, false).unwrap();
+    let slept = allocator.sleep(None, &["weights"], SleepMode::Discard);
+    assert!(matches!(slept, Err(Error::Driver(_))), "{slept:?}");
+    assert!(!allocator.is_asleep(pool).unwrap());
+    // The next call that goes to the driver sees to it.
+    let next = allocator.allocate(0, 20 * MIB, 0, STREAM).unwrap();
+    assert_eq!(granted(), [3; 4]);
+    allocator.deallocate(next).unwrap();
+    allocator.deallocate(block).unwrap();
+    allocator.check().unwrap();
+}
+
 /// bug-scenarios.md B50.
 #[test]
 fn b50_waking_runs_out_of_memory_half_way() {
