@@ -214,3 +214,29 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(run(&["replay"]).code, 2);
     assert!(run(&["replay", "--help"]).out.contains("--min-memory"));
 }
+
+#[test]
+fn a_snapshot_that_is_not_written_leaves_what_was_there() {
+    // A list of two lists of two lists, each shared: 2^40 values when written out.
+    let mut pickle = b"\x80\x02}X\x08\x00\x00\x00segments]sX\x01\x00\x00\x00x]".to_vec();
+    (0..40).for_each(|_| pickle.extend(b"2\x86"));
+    pickle.extend(b"s.");
+    let input = file("shared.pickle", &pickle);
+    let output = input.with_file_name("shared.json");
+    let arguments = ["snapshot", input.to_str().unwrap(), "-o", output.to_str().unwrap()];
+    let _gone = std::fs::remove_file(&output);
+    for before in [None, Some(b"before")] {
+        if let Some(bytes) = before {
+            std::fs::write(&output, bytes).unwrap();
+        }
+        let run = run(&arguments);
+        assert_eq!(run.code, 2);
+        assert!(run.err.contains("shared.json: cannot be written: more than 2^32 values"), "{}", run.err);
+        assert_eq!(std::fs::read(&output).ok().as_deref(), before.map(|bytes| &bytes[..]));
+    }
+    // As a pickle it stays small.
+    let output = output.with_extension("again.pickle");
+    let made = run(&["snapshot", input.to_str().unwrap(), "-o", output.to_str().unwrap()]);
+    assert_eq!((made.code, made.err.as_str()), (0, ""));
+    assert!(std::fs::metadata(&output).unwrap().len() < 1000);
+}

@@ -32,6 +32,7 @@ impl Document {
             looks: LOOKS * (tree.size() + 1000),
             frames: HashMap::new(),
             texts: HashMap::new(),
+            known: HashMap::new(),
             none: Arc::from([]),
             left_out: Vec::new(),
             document: Document::default(),
@@ -50,6 +51,8 @@ struct Reader<'a> {
     /// Frames by the list they are.
     frames: HashMap<NodeId, Frames>,
     texts: HashMap<&'a str, Arc<str>>,
+    /// The same by the value they are, so that a long text that is shared is looked up once.
+    known: HashMap<NodeId, Arc<str>>,
     none: Frames,
     /// What was left out, and how often.
     left_out: Vec<(&'static str, u64)>,
@@ -432,8 +435,13 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self, id: NodeId) -> Option<Arc<str>> {
+        if let Some(known) = self.known.get(&id) {
+            return Some(known.clone());
+        }
         let text = cut(self.tree.text(id)?);
-        Some(self.texts.entry(text).or_insert_with(|| text.into()).clone())
+        let text = self.texts.entry(text).or_insert_with(|| text.into()).clone();
+        self.known.insert(id, text.clone());
+        Some(text)
     }
 
     fn leave_out(&mut self, what: &'static str) {

@@ -261,6 +261,11 @@ impl TreeBuilder {
         if self.used > self.limits.nodes { Err(self.too_many()) } else { Ok(()) }
     }
 
+    /// That a reader who holds so many references to values, on a stack or in a memo, may have one more.
+    pub(super) fn has_room_beside(&self, held: usize) -> Result<(), FileError> {
+        if held as u64 >= self.limits.nodes { Err(self.too_many()) } else { Ok(()) }
+    }
+
     fn too_many(&self) -> FileError {
         FileError::whole(format!("more than {} values, which is the limit", self.limits.nodes))
     }

@@ -203,7 +203,8 @@ fn nesting_is_limited() {
     refused(&nested(1_000_000), "nested deeper");
     let lists = [&b"]".repeat(1_000_000)[..], &b"a".repeat(999_999), b"."].concat();
     refused(&lists, "nested deeper");
-    refused(&b"(".repeat(1_000_000), "ends where 1 more bytes belong");
+    refused(&b"(".repeat(1_000_000), "at byte 1000: more than 1000 open marks");
+    refused(&b"(".repeat(1000), "ends where 1 more bytes belong");
     // More depth than this is never allowed, since trees are walked by recursion.
     let limits = Limits { depth: u32::MAX, ..Limits::default() };
     assert!(pickle::read(&nested(200), &limits).is_ok());
@@ -220,6 +221,12 @@ fn length_and_number_of_values_are_limited() {
     {
         let error = pickle::read(&bytes, &limits).unwrap_err();
         assert!(error.reason.contains("more than 1000 values"), "{error}");
+    }
+    // Nor may the stack or the memo hold one value more often: these bytes may have been a few when they were compressed.
+    for again in [&b"2"[..], b"h\x00", b"\x94"] {
+        let bytes = [&b"]q\x00"[..], &again.repeat(2000), b"."].concat();
+        let error = pickle::read(&bytes, &limits).unwrap_err();
+        assert!(error.reason.contains("more than 1000 values"), "{again:?}: {error}");
     }
 }
 

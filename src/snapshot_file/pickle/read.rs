@@ -33,6 +33,10 @@ pub fn read(bytes: &[u8], limits: &Limits) -> Result<Tree, FileError> {
     Reader::new(bytes, limits).run()
 }
 
+/// Marks that may be open at a time. A writer has one for each list or dictionary that it is in, and those are not nested so
+/// deep.
+const MOST_MARKS: usize = 1000;
+
 struct Reader<'a> {
     bytes: &'a [u8],
     /// Where the next byte is read.
@@ -106,6 +110,9 @@ impl<'a> Reader<'a> {
         match opcode {
             op::PROTO | op::FRAME => self.header(opcode),
             op::MARK => {
+                if self.marks.len() >= MOST_MARKS {
+                    return Err(self.wrong(format!("more than {MOST_MARKS} open marks, which is the limit")));
+                }
                 self.marks.push(self.stack.len());
                 Ok(())
             }
@@ -113,8 +120,7 @@ impl<'a> Reader<'a> {
             op::POP_MARK => self.pop_mark().map(|_| ()),
             op::DUP => {
                 let top = self.top()?;
-                self.stack.push(top);
-                Ok(())
+                self.put_on_stack(top)
             }
             op::NONE => self.push(Node::None),
             op::NEWTRUE => self.push(Node::Bool(true)),
@@ -294,6 +300,7 @@ impl<'a> Reader<'a> {
             _ => self.memo_line()?,
         };
         let top = self.top()?;
+        self.tree.has_room_beside(self.memo.len())?;
         self.memo.put(number, top);
         Ok(())
     }
@@ -307,8 +314,7 @@ impl<'a> Reader<'a> {
         let found = self.memo.get(number);
         let id =
             found.ok_or_else(|| self.wrong(format!("value {number} of the memo was never put there")))?;
-        self.stack.push(id);
-        Ok(())
+        self.put_on_stack(id)
     }
 
     fn memo_line(&mut self) -> Result<u32, FileError> {
@@ -318,6 +324,13 @@ impl<'a> Reader<'a> {
 
     fn push(&mut self, node: Node) -> Step {
         let id = self.tree.push(node)?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    /// Puts a value on the stack that has been counted when it was made.
+    fn put_on_stack(&mut self, id: NodeId) -> Step {
+        self.tree.has_room_beside(self.stack.len())?;
         self.stack.push(id);
         Ok(())
     }
