@@ -165,6 +165,10 @@ pub(crate) struct Core {
     pub(crate) full_at: Option<u64>,
     /// Frees at the time a stream was last made to wait for others.
     pub(crate) joined_at: Option<u64>,
+    /// Frees at the time a request last closed an epoch for those after it.
+    pub(crate) marked_at: u64,
+    /// Frees at the time the device was last found not to be prompt.
+    pub(crate) slow_at: Option<u64>,
     /// Physical bytes of reserved segments and cached handles, plus what running plans create.
     pub(crate) physical: u64,
     /// Physical bytes of classic segments from the driver, and from sources that take them out of the device.
@@ -275,6 +279,8 @@ impl Core {
             churn: churn::Churn::default(),
             full_at: None,
             joined_at: None,
+            marked_at: 0,
+            slow_at: None,
             physical: 0,
             classic: 0,
             elsewhere: 0,

@@ -517,6 +517,7 @@ impl Request {
             polled: false,
             closed: false,
             joined: false,
+            marked: false,
             ended: false,
             returned: 0,
             lack: 0,

@@ -75,14 +75,14 @@ impl Churn {
 
     /// How many physical bytes are better taken new than moved together, of `device` bytes that there are: at
     /// least `usual`. A program that has needed much of the device has it for itself; a small one may have
-    /// neighbours.
-    pub(crate) fn goal(&self, usual: u64, high_water: u64, device: u64) -> u64 {
+    /// neighbours. `behind`: the device was not prompt lately.
+    pub(crate) fn goal(&self, usual: u64, high_water: u64, device: u64, behind: bool) -> u64 {
         if high_water < device / 6 {
             return usual;
         }
         let some = high_water * 49 / 1000;
         let creep = self.creep(high_water);
-        let habit = if self.habit { some } else { 0 };
+        let habit = if self.habit && !behind { some } else { 0 };
         let more = if high_water < device / 8 * 3 {
             habit.max(creep.min(some))
         } else if self.is_new() {
@@ -144,13 +144,17 @@ impl Core {
     pub(crate) fn goal(&self) -> u64 {
         /// Frees after which a device that had no chunk left is asked again without need.
         const AGAIN: u64 = 4096;
+        /// Frees after which a device that was not prompt may be.
+        const BEHIND: u64 = 16_384;
         let usual = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
         let full = self.full_at.is_some_and(|then| self.frees < then + AGAIN);
         if full || self.patience > 0 || !self.config.adaptive_headroom {
             return usual;
         }
         let device = self.limit.map_or(self.limits.total, |limit| limit.min(self.limits.total));
-        self.churn.goal(usual, self.high_water, device)
+        // Behind a slow device the habit leaves its share to what grows because nothing may move yet.
+        let behind = self.slow_at.is_some_and(|then| self.frees < then + BEHIND);
+        self.churn.goal(usual, self.high_water, device, behind)
     }
 }
 
@@ -169,7 +173,7 @@ mod tests {
             churn.note(SIZE, step * 5 * HIGH, step * HIGH * 3 / 100, HIGH);
             assert!(!churn.is_restless(), "step {step}");
         }
-        assert_eq!(churn.goal(HIGH, HIGH, HIGH * 2), HIGH);
+        assert_eq!(churn.goal(HIGH, HIGH, HIGH * 2, false), HIGH);
     }
 
     #[test]
@@ -182,9 +186,10 @@ mod tests {
             assert!(moved < HIGH / 10, "never noticed");
         }
         let more = HIGH * 49 / 1000;
-        assert_eq!(churn.goal(7, HIGH, HIGH * 7), 7, "a small program");
-        assert_eq!(churn.goal(7, HIGH, HIGH * 2), HIGH + more);
-        assert_eq!(churn.goal(HIGH * 2, HIGH, HIGH), HIGH * 2, "a larger headroom stays");
+        assert_eq!(churn.goal(7, HIGH, HIGH * 7, false), 7, "a small program");
+        assert_eq!(churn.goal(7, HIGH, HIGH * 2, false), HIGH + more);
+        assert_eq!(churn.goal(7, HIGH, HIGH * 2, true), HIGH, "behind a slow device");
+        assert_eq!(churn.goal(HIGH * 2, HIGH, HIGH, false), HIGH * 2, "a larger headroom stays");
         churn.note(SIZE, allocated + 40 * HIGH, moved, HIGH);
         assert!(churn.is_restless(), "forgotten too soon");
         churn.note(SIZE, allocated + 300 * HIGH, moved, HIGH);
@@ -198,7 +203,7 @@ mod tests {
             for request in 0..1000 {
                 churn.note(SIZE + request % sizes * 512, request * SIZE, 0, HIGH);
             }
-            let all = churn.goal(7, HIGH, HIGH * 2) == HIGH * 2;
+            let all = churn.goal(7, HIGH, HIGH * 2, false) == HIGH * 2;
             assert_eq!(all, sizes == 1_000_000, "{sizes} sizes");
         }
     }
@@ -214,13 +219,13 @@ mod tests {
             creeping.note(SIZE, allocated, 0, high);
             jumping.note(SIZE, allocated, 0, jumped);
         }
-        let more = creeping.goal(high, high, high * 2) - high;
+        let more = creeping.goal(high, high, high * 2, false) - high;
         assert!(more > high / 20 && more < high / 2, "{more} of {high}");
-        assert_eq!(jumping.goal(jumped, jumped, jumped * 2), jumped);
+        assert_eq!(jumping.goal(jumped, jumped, jumped * 2, false), jumped);
         for _ in 0..40 {
             allocated += HIGH;
             creeping.note(SIZE, allocated, 0, high);
         }
-        assert_eq!(creeping.goal(high, high, high * 2), high, "it creeps no longer");
+        assert_eq!(creeping.goal(high, high, high * 2, false), high, "it creeps no longer");
     }
 }

@@ -124,6 +124,7 @@ impl Core {
             self.patience = 0;
         } else {
             self.patience = (self.patience * 2).clamp(16, 1024);
+            self.slow_at = Some(self.frees);
         }
         self.slow = self.patience;
     }

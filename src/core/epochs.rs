@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | an event is earned by frees and recorded | one event | now and then, while requests ask for memory |
 //! | all open epochs are closed and asked for | an event and a query a stream | a request lacks memory, and the device answers promptly |
+//! | a request *marks* a stream for those after it | one event | behind a slow device, when little is left that may be moved |
 //! | a stream waits for others on the device | an event and a wait a stream | growing is the alternative, and it opens enough |
 //! | the host waits for an event, then for a stream | the host's time | memory is short |
 //! | the host waits for the device | everybody's time | memory is short, and nothing else is left |
@@ -11,7 +12,7 @@
 use smallvec::SmallVec;
 
 use super::Core;
-use super::plan::{Closing, Request, Step};
+use super::plan::{Closing, Request, Rung, Step};
 use super::stream::{StreamId, StreamState};
 
 /// A few streams.
@@ -19,6 +20,9 @@ pub(super) type Ids = SmallVec<[StreamId; 32]>;
 
 /// More tokens are not kept, so that a quiet time does not pay for a flood of events.
 const MOST_TOKENS: i32 = 40;
+
+/// These are left to requests in need.
+const RESERVE: i32 = 16;
 
 impl Core {
     /// Asks for finished epochs on every stream that has events under way.
@@ -91,10 +95,6 @@ impl Core {
     /// Counts a free towards the next event, and decides whether it is time for one.
     #[inline]
     pub(super) fn earn(&mut self) {
-        /// These are left to requests in need.
-        const RESERVE: i32 = 16;
-        /// So many frees after a stream was made to wait for another, waits on the device do what these events would do.
-        const JOINED: u64 = 4096;
         /// While nobody asks, one epoch in so many is closed.
         const QUIET: u32 = 8;
         self.earned += 1;
@@ -107,13 +107,61 @@ impl Core {
         self.tokens = (self.tokens + 1).min(MOST_TOKENS);
         if self.interest > 0 {
             self.interest -= 1;
-            let joined = self.joined_at.is_some_and(|then| self.frees < then + JOINED);
-            self.due = self.tokens > RESERVE && !joined;
+            self.due = self.tokens > RESERVE && !self.joined_lately();
         } else {
             // Nobody has asked for long, but whoever asks next should not find everything in doubt.
             self.quiet += 1;
             self.due = self.quiet.is_multiple_of(QUIET);
         }
+    }
+
+    /// Whether a stream was made to wait for another so lately that waits on the device do what earned events would do.
+    fn joined_lately(&self) -> bool {
+        /// Frees.
+        const LATELY: u64 = 512;
+        self.joined_at.is_some_and(|then| self.frees < then + LATELY)
+    }
+
+    /// How many chunks can be moved for a request that lacks `wanted`; or the stream to mark first, where little more
+    /// than that could be moved.
+    pub(super) fn look_for_moves(&self, request: &Request, wanted: u64) -> Result<u64, StreamId> {
+        if request.no_moves || wanted == 0 {
+            return Ok(0);
+        }
+        let mark = self.worth_marking(request);
+        // Of what is held an eighth: enough for the requests that come until the event is over.
+        let stock = mark.map_or(0, |_| (self.held() / 8) >> self.limits.shift);
+        match (self.count_movable(wanted + stock), mark) {
+            (found, Some(stream)) if found < wanted + stock => Err(stream),
+            (found, _) => Ok(found.min(wanted)),
+        }
+    }
+
+    /// The stream whose epoch a request should close for those that come after it, behind a device that is not prompt:
+    /// its own, or the one with most bytes in doubt.
+    fn worth_marking(&self, request: &Request) -> Option<StreamId> {
+        /// Events of the stream that may be under way.
+        const UNDER_WAY: usize = 2;
+        /// Frees between two such events while waits on the device close epochs as well.
+        const APART: u64 = 1024;
+        let rarely = self.joined_lately() && self.frees < self.marked_at + APART;
+        if self.slow == 0 || rarely || self.tokens <= RESERVE || request.marked || request.rung < Rung::Map {
+            return None;
+        }
+        let much = self.held() / 32;
+        [request.stream, self.heaviest].into_iter().find(|&id| {
+            let state = &self.streams[id as usize];
+            let able = state.alive && !state.broken && state.closing.len() < UNDER_WAY;
+            able && state.stamped_bytes > much
+        })
+    }
+
+    /// Closes the epoch of a stream for those that come after the request.
+    pub(super) fn mark(&mut self, request: &mut Request, stream: StreamId) -> Step {
+        request.marked = true;
+        self.marked_at = self.frees;
+        self.tokens -= 1;
+        self.close(&[stream])
     }
 
     /// Earns for the frees that the front kept to itself; `frees` are those of all parties so far.

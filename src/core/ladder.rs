@@ -55,6 +55,8 @@ pub(super) enum Chunks {
     BreakFirst(GiveBack),
     /// Epochs should be closed before growing beyond the headroom.
     CloseFirst,
+    /// The epoch of the stream should be closed for those that come later.
+    MarkFirst(StreamId),
     /// The device should be waited for, because that alone opens the memory of destroyed streams.
     WaitFirst(Vec<(StreamId, u32)>),
     /// The stream should wait for others on the device before growing beyond the headroom.
@@ -242,6 +244,10 @@ impl Core {
                 request.joined = true;
                 return Some(self.join(request, &others));
             }
+            Chunks::MarkFirst(stream) => {
+                self.abandon(remap);
+                return Some(self.mark(request, stream));
+            }
             Chunks::WaitFirst(epochs) => {
                 self.abandon(remap);
                 return Some(Step::WaitDevice(epochs));
@@ -270,7 +276,10 @@ impl Core {
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
         let pressed = soft < left;
-        let moves = if request.no_moves || left == 0 { 0 } else { self.count_movable(left) };
+        let moves = match self.look_for_moves(request, left) {
+            Ok(moves) => moves,
+            Err(stream) => return Chunks::MarkFirst(stream),
+        };
         left -= moves;
         if left > 0 && request.rung >= Rung::Map && request.refusal.is_none() {
             let back = self.wide_to_break(left);

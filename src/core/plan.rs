@@ -38,6 +38,8 @@ pub(crate) struct Request {
     pub(crate) closed: bool,
     /// Whether the request's stream was made to wait for others on the device.
     pub(crate) joined: bool,
+    /// Whether an event was recorded for those that come after it.
+    pub(crate) marked: bool,
     /// Whether what it created was given back before it fails.
     pub(crate) ended: bool,
     /// Bytes that were given back for it.
