@@ -15,10 +15,12 @@ std::optional<Entry::Action> action_of(int action) {
     case ASCEND_ALLOC_ACTION_ALLOCATE: return Entry::ALLOC;
     case ASCEND_ALLOC_ACTION_FREE_REQUESTED: return Entry::FREE_REQUESTED;
     case ASCEND_ALLOC_ACTION_FREE_COMPLETED: return Entry::FREE_COMPLETED;
-    case ASCEND_ALLOC_ACTION_MAP: return Entry::SEGMENT_MAP;
+    // Where a chunk was moved from is told as unmapped, so where it went has to be there as well.
+    case ASCEND_ALLOC_ACTION_MAP:
+    case ASCEND_ALLOC_ACTION_MOVE: return Entry::SEGMENT_MAP;
     case ASCEND_ALLOC_ACTION_UNMAP: return Entry::SEGMENT_UNMAP;
     case ASCEND_ALLOC_ACTION_OUT_OF_MEMORY: return Entry::OOM;
-    // Moves of chunks and waits have no name in torch's histories.
+    // Waits have no name in torch's histories.
     default: return std::nullopt;
   }
 }
