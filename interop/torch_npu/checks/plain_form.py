@@ -44,11 +44,15 @@ def tensors() -> str:
         block = torch.empty(MIB, dtype=torch.uint8, device="npu:0")
         assert ours(block.data_ptr())
         del block
+        # Pools can be made and used; their blocks are ours like all others.
+        for source in (None, allocator.allocator()):
+            with torch.npu.use_mem_pool(torch.npu.MemPool(source)):
+                assert ours(torch.empty(30 * MIB, dtype=torch.uint8, device="npu:0").data_ptr())
         steps()
         gc.collect()
         library = ctypes.CDLL(LIBRARY)
         assert library.ascend_alloc_empty_cache(-1) == 0
-        return "20 steps of 4 tensors from our blocks, equal"
+        return "20 steps of 4 tensors from our blocks, equal; two pools"
     pool = torch.npu.MemPool(allocator.allocator())
     with torch.npu.use_mem_pool(pool):
         block = torch.empty(30 * MIB, dtype=torch.uint8, device="npu:0")

@@ -8,7 +8,6 @@ the simulator's use checker which memory it reads and writes, and copies move th
 So a block that is handed out too early shows as a finding and as other bytes at the end.
 """
 
-import contextlib
 import ctypes
 import gc
 import hashlib
@@ -236,8 +235,8 @@ class Network:
 
     def evaluate(self, step: int) -> None:
         """Larger batches, nothing kept, with a cache that grows in a pool where there is one."""
-        pool = None if FORM == "plain" else torch.npu.MemPool()
-        with contextlib.nullcontext() if pool is None else torch.npu.use_mem_pool(pool):
+        pool = torch.npu.MemPool(allocator.allocator() if FORM == "plain" else None)
+        with torch.npu.use_mem_pool(pool):
             cache = [new(2 * MIB + 64 * KIB * index) for index in range(4)]
         for index, part in enumerate(cache):
             rows = self.take(self.load(96 + 64 * index, 1000 + step + index))
@@ -248,17 +247,16 @@ class Network:
         del cache, pool
 
     def capture(self, step: int) -> None:
-        """A captured graph that is replayed on other contents. In the plain form it allocates nothing, because torch_npu
-        has no pool for it there."""
+        """A captured graph that is replayed on other contents. In the plain form what it allocates is kept until it goes,
+        because torch_npu has no pool for it there."""
         # All is settled before.
         graph, source, target = torch.npu.NPUGraph(), new(MIB), new(MIB)
-        between = [new(MIB) for _ in range(2)] if FORM == "plain" else []
+        between = []
         torch.npu.synchronize()
         # Torch_npu's own stream for captures is one for all devices.
         with torch.npu.graph(graph, stream=self.capturer):
             for place in range(2):
-                if FORM != "plain":
-                    between.append(new(MIB))
+                between.append(new(MIB))
                 between[place].copy_(between[place - 1] if place else source, non_blocking=True)
             target.copy_(between[1], non_blocking=True)
         if FORM != "plain":
