@@ -1,27 +1,42 @@
 //! A library of scenarios in which every call of the driver fails, once and from then on, at several places and with each
-//! plausible code; those that `core_faults.rs` does not have: callbacks, sleep, growing buffers, captures, sharing, page-locked
-//! memory, pools, limits, streams that end, resets.
+//! plausible code; those that `core_faults.rs` does not have: callbacks, sleep, growing buffers, captures, sharing, imports of
+//! another process's blocks, page-locked memory, pools, limits, streams that end, resets.
 //!
 //! A scenario is a program of the package `ascend-alloc-proof` and an operation. While the operation runs a call fails;
 //! whatever it answers must be an answer that the failure explains, with its code. Then nothing fails any more: all
 //! invariants hold, the same operation is done again, everything is given back, and nothing is left.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator, Error};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use proof::machine::SimSetup;
 use proof::operation::{FAILING, Operation as Do, Size, Step};
+use proof::partner::{self, Partner};
 use proof::setup::Setup;
 use proof::world::{Ground, World};
 
 /// Codes a call may fail with: no memory, not supported, refused by the driver, a wrong argument.
 const CODES: [i32; 4] = [207_001, 207_000, 507_899, 107_000];
 
-/// Positions in `proof::operation::CODES`, which an operation names codes by.
-const CODE_NUMBERS: std::ops::Range<u8> = 0..4;
+/// Calls that random programs do not let fail.
+const MORE: [&str; 1] = ["aclrtMemImportFromShareableHandle"];
+
+/// All calls that fail here.
+fn failing() -> impl Iterator<Item = &'static str> {
+    FAILING.into_iter().chain(MORE)
+}
+
+/// Another process whose blocks are imported; it ends when this one does.
+static PARTNER: LazyLock<Partner> = LazyLock::new(|| Partner::start("the_other_process"));
+
+#[test]
+#[ignore = "the part of another process, started by the other tests"]
+fn the_other_process() {
+    partner::act();
+}
 
 /// Streams of device 0: the default one and two more.
 const DEFAULT: u8 = 0;
@@ -226,8 +241,25 @@ fn step(world: &mut World, operation: Do) {
     world.step(&Step { thread: 0, operation });
 }
 
-fn prepared(scenario: &Scenario) -> World {
-    let mut world = World::new(&Ground::sim(), &setup(scenario)).expect("an allocator");
+/// Blocks of another process: one of ten chunks and one that begins in the middle of a chunk.
+fn of_another_process() -> Vec<Scenario> {
+    let import = |message| Do::Import { message, lane: ONE };
+    let used = vec![import(3), Do::RecordImport { import: 0, lane: TWO }, import(1)];
+    let given_up = [used.clone(), vec![Do::ReleaseImport { import: 0 }]].concat();
+    vec![
+        scenario("a block of another process is mapped", vec![], import(3)),
+        scenario("part of a chunk is mapped", vec![block(10, ONE)], import(1)),
+        scenario("a block is mapped a second time", vec![import(3)], import(3)),
+        scenario("an import with peers", vec![Do::Peers { device: false, on: true }], import(3)),
+        scenario("peers get access to an import", vec![import(3)], Do::Peers { device: false, on: true }),
+        scenario("an import that two streams use is given up", used, Do::ReleaseImport { import: 0 }),
+        scenario("what was given up is unmapped", given_up.clone(), Do::Empty { device: None }),
+        scenario("a block is mapped while it is unmapped", given_up, import(3)),
+    ]
+}
+
+fn prepared(scenario: &Scenario, ground: &Ground) -> World {
+    let mut world = World::new(ground, &setup(scenario)).expect("an allocator");
     for &operation in &scenario.before {
         step(&mut world, operation);
     }
@@ -235,31 +267,25 @@ fn prepared(scenario: &Scenario) -> World {
 }
 
 /// How often each call is made when nothing fails.
-fn calls_of(scenario: &Scenario) -> Vec<(u8, u64)> {
-    let mut world = prepared(scenario);
+fn calls_of(scenario: &Scenario, ground: &Ground) -> Vec<(&'static str, u64)> {
+    let mut world = prepared(scenario, ground);
     world.check(scenario.name);
     let count = |world: &World, call: &str| world.count(call).expect("it is a simulator");
-    let before: Vec<u64> = FAILING.iter().map(|call| count(&world, call)).collect();
+    let before: Vec<u64> = failing().map(|call| count(&world, call)).collect();
     step(&mut world, scenario.operation);
-    let calls = FAILING.iter().zip(before).enumerate();
-    let calls = calls.map(|(at, (call, before))| (at as u8, count(&world, call) - before)).collect();
+    let calls = failing().zip(before);
+    let calls = calls.map(|(call, before)| (call, count(&world, call) - before)).collect();
     world.check(scenario.name);
     world.close();
     calls
 }
 
 /// Plays a scenario with one failure.
-fn play(scenario: &Scenario, call: u8, k: u64, code: u8, always: bool) {
-    let what = format!(
-        "{}: call {k} of {} answers {}, always: {always}",
-        scenario.name,
-        FAILING[usize::from(call)],
-        CODES[usize::from(code)]
-    );
+fn play(scenario: &Scenario, ground: &Ground, call: &str, k: u64, code: i32, always: bool) {
+    let what = format!("{}: call {k} of {call} answers {code}, always: {always}", scenario.name);
     let play = std::panic::AssertUnwindSafe(|| {
-        let mut world = prepared(scenario);
-        let after = u8::try_from(k - 1).expect("few calls");
-        step(&mut world, Do::Fail { call, after, code, always });
+        let mut world = prepared(scenario, ground);
+        world.fail(call, k, code, always);
         step(&mut world, scenario.operation);
         step(&mut world, Do::Heal);
         world.check("after the failure");
@@ -270,43 +296,55 @@ fn play(scenario: &Scenario, call: u8, k: u64, code: u8, always: bool) {
     assert!(std::panic::catch_unwind(play).is_ok(), "{what}");
 }
 
-/// Plays all failures of these scenarios, and says how many there were.
-fn play_all(scenarios: &[Scenario]) {
+/// Plays all failures of these scenarios, and says how many there were; the calls that failed.
+fn play_all(scenarios: &[Scenario], ground: &Ground) -> BTreeSet<&'static str> {
     let mut points = BTreeSet::new();
     let mut reached = BTreeSet::new();
     for scenario in scenarios {
-        for (call, count) in calls_of(scenario) {
+        for (call, count) in calls_of(scenario, ground) {
             if count == 0 {
                 continue;
             }
-            reached.insert(FAILING[usize::from(call)]);
-            // The first, the second, one in the middle, the last; a fault cannot be planned further than 16 calls ahead.
+            reached.insert(call);
+            // The first, the second, one in the middle, the last.
             let places: BTreeSet<u64> =
-                [1, 2, count.div_ceil(2), count].into_iter().map(|k| k.clamp(1, count.min(16))).collect();
-            for code in CODE_NUMBERS {
+                [1, 2, count.div_ceil(2), count].into_iter().map(|k| k.clamp(1, count)).collect();
+            for code in CODES {
                 points.insert((scenario.name, call, code));
-                places.iter().for_each(|&k| play(scenario, call, k, code, false));
-                play(scenario, call, 1, code, true);
+                places.iter().for_each(|&k| play(scenario, ground, call, k, code, false));
+                play(scenario, ground, call, 1, code, true);
             }
         }
     }
     println!("{} points of scenario, call and code; calls that failed: {reached:?}", points.len());
     assert!(points.len() > 100, "only {} points", points.len());
+    reached
 }
 
 #[test]
 fn requests_under_pressure() {
-    play_all(&under_pressure());
+    play_all(&under_pressure(), &Ground::sim());
 }
 
 #[test]
 fn pools_captures_and_sleep() {
-    play_all(&in_pools());
+    play_all(&in_pools(), &Ground::sim());
 }
 
 #[test]
 fn buffers_sharing_and_page_locked_memory() {
-    play_all(&in_other_memory());
+    play_all(&in_other_memory(), &Ground::sim());
+}
+
+#[test]
+fn imports_of_another_process() {
+    let ground = Ground { messages: PARTNER.messages.clone(), ..Ground::sim() };
+    let reached = play_all(&of_another_process(), &ground);
+    for call in
+        MORE.into_iter().chain(["aclrtMapMem", "aclrtUnmapMem", "aclrtFreePhysical", "aclrtMemSetAccess"])
+    {
+        assert!(reached.contains(call), "{call} was not made");
+    }
 }
 
 /// A device that was reset: the request that sets it up again may fail at every call, and the next one succeeds.

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proof::partner::{self, Partner};
-use proof::reference::{Chunks, ChunksAndFaults, Classic, ClassicAndFaults, Threads};
+use proof::reference::{
+    Captures, Chunks, ChunksAndFaults, Classic, ClassicAndFaults, Resets, ResetsAndFaults, Threads,
+};
 use proof::runner::programs;
 use proof::world::Ground;
 
@@ -58,4 +60,20 @@ fn fixed_blocks_and_failing_calls() {
 #[test]
 fn threads() {
     programs::<Threads>(&ground(), "threads", 5_000_000, 1000, &regressions("threads"));
+}
+
+#[test]
+fn resets() {
+    programs::<Resets>(&ground(), "resets", 9_000_000, 1000, &regressions("resets"));
+}
+
+#[test]
+fn captures() {
+    programs::<Captures>(&ground(), "captures", 10_000_000, 1000, &regressions("captures"));
+}
+
+#[test]
+fn resets_captures_and_failing_calls() {
+    let file = regressions("resets_captures_and_failing_calls");
+    programs::<ResetsAndFaults>(&ground(), "resets_captures_and_failing_calls", 11_000_000, 1000, &file);
 }

@@ -84,6 +84,24 @@ pub trait Machine: Send + Sync {
     /// Whether the use checker wants uses of one object ordered too; it knows objects by their tags where it is told them.
     fn orders_all_uses(&self) -> bool;
 
+    /// The simulator in this process: resets a device and opens it again. Streams, events and memory of it are gone.
+    fn reset(&self, device: u32) -> bool {
+        let _device = device;
+        false
+    }
+
+    /// The simulator in this process: begins to capture a stream into a graph; what is queued there runs no more.
+    fn begin_capture(&self, device: u32, stream: u64) -> bool {
+        let _stream = (device, stream);
+        false
+    }
+
+    /// Ends that; with `spoil` the capture fails first. Whether there is a graph.
+    fn end_capture(&self, device: u32, stream: u64, spoil: bool) -> bool {
+        let _capture = (device, stream, spoil);
+        false
+    }
+
     /// Makes a device current in the calling thread.
     fn set_device(&self, device: u32);
 

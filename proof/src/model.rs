@@ -121,6 +121,12 @@ pub(crate) struct Model {
     pub(crate) peaks: [i64; 2],
     pub(crate) last_tag: u64,
     pub(crate) last_lane: u32,
+    /// Blocks that were live when their device was reset, and were not freed since: device and address.
+    pub(crate) stale: Vec<(u32, u64)>,
+    /// Address space that resets have left behind.
+    pub(crate) lost_space: u64,
+    /// Streams that are being captured, oldest first.
+    pub(crate) captured: Vec<Lane>,
     /// The address that was freed last.
     pub(crate) freed: Option<u64>,
     /// Whether memory of other processes was mapped at any time.
@@ -185,6 +191,7 @@ impl Model {
 
     pub(crate) fn is_capturing(&self, device: u32) -> bool {
         self.routes.iter().any(|route| route.capture && route.device == device)
+            || self.captured.iter().any(|lane| lane.device == device)
     }
 
     /// All blocks that must be live, those of buffers among them.
@@ -200,6 +207,7 @@ impl Model {
 
     pub(crate) fn is_start(&self, address: u64) -> bool {
         self.all().any(|block| block.address == address)
+            || self.stale.iter().any(|&(_, stale)| stale == address)
     }
 
     /// A block that was handed out.
@@ -209,6 +217,8 @@ impl Model {
     /// It overlaps another.
     pub(crate) fn add(&mut self, block: Block) {
         let end = block.address.checked_add(block.bytes).expect("a block ends in the address space");
+        let stale = self.stale.iter().any(|&(_, address)| address == block.address);
+        assert!(!stale, "a block that was not freed yet after a reset has the address of {block:x?}");
         for other in self.all() {
             let apart = other.address + other.bytes <= block.address || end <= other.address;
             assert!(apart, "I2: {other:x?} overlaps {block:x?}");

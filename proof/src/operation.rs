@@ -270,6 +270,19 @@ pub enum Operation {
         rounds: u8,
     },
 
+    /// A device is reset, and the allocator is told.
+    Reset {
+        device: bool,
+    },
+    /// What is queued on a stream goes into a graph from now on.
+    Capture {
+        lane: u8,
+    },
+    /// The oldest such capture ends; with `spoil` it fails.
+    EndCapture {
+        spoil: bool,
+    },
+
     Fail {
         call: u8,
         after: u8,

@@ -18,6 +18,10 @@ pub struct Flavor {
     pub classic: bool,
     /// Several threads at once; such programs are not the same each time.
     pub threads: bool,
+    /// Devices are reset.
+    pub resets: bool,
+    /// Streams are captured by the runtime.
+    pub captures: bool,
 }
 
 /// How much of each kind a program may have at most, as far as its operations tell.
@@ -165,6 +169,14 @@ impl Plan {
         if self.flavor.threads {
             let threads = (i(), i()).prop_map(|(seed, rounds)| Operation::Threads { seed, rounds });
             choices.push((6, threads.boxed()));
+        }
+        if self.flavor.resets {
+            choices.push((2, b().prop_map(|device| Operation::Reset { device }).boxed()));
+        }
+        if self.flavor.captures {
+            choices.push((4, i().prop_map(|lane| Operation::Capture { lane }).boxed()));
+            let end = prop::bool::weighted(0.2).prop_map(|spoil| Operation::EndCapture { spoil });
+            choices.push((4, end.boxed()));
         }
         choices
     }
@@ -347,8 +359,14 @@ macro_rules! reference {
     };
 }
 
-reference!(Chunks, Flavor { faults: false, classic: false, threads: false });
-reference!(ChunksAndFaults, Flavor { faults: true, classic: false, threads: false });
-reference!(Classic, Flavor { faults: false, classic: true, threads: false });
-reference!(ClassicAndFaults, Flavor { faults: true, classic: true, threads: false });
-reference!(Threads, Flavor { faults: true, classic: false, threads: true });
+const PLAIN: Flavor =
+    Flavor { faults: false, classic: false, threads: false, resets: false, captures: false };
+
+reference!(Chunks, PLAIN);
+reference!(ChunksAndFaults, Flavor { faults: true, ..PLAIN });
+reference!(Classic, Flavor { classic: true, ..PLAIN });
+reference!(ClassicAndFaults, Flavor { faults: true, classic: true, ..PLAIN });
+reference!(Threads, Flavor { faults: true, threads: true, ..PLAIN });
+reference!(Resets, Flavor { resets: true, ..PLAIN });
+reference!(ResetsAndFaults, Flavor { faults: true, resets: true, captures: true, ..PLAIN });
+reference!(Captures, Flavor { captures: true, ..PLAIN });

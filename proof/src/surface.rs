@@ -158,6 +158,7 @@ pub trait Surface: Send + Sync {
     fn shrink(&self, address: u64, bytes: u64) -> Answer<()>;
     fn block(&self, address: u64) -> Answer<BlockInfo>;
     fn stream_destroyed(&self, device: u32, stream: u64) -> Answer<()>;
+    fn device_was_reset(&self, device: u32) -> Answer<()>;
 
     fn trim(&self, device: u32, keep: u64) -> Answer<u64>;
     /// Negative: all devices.

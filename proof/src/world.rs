@@ -12,6 +12,7 @@ mod blocks;
 mod close;
 mod others;
 mod pools;
+mod resets;
 mod verify;
 mod workers;
 
@@ -104,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) capacity: Option<u64>,
     /// Whether the allocator is this program's own.
     pub(crate) owned: bool,
+    /// Whether address space may run out.
+    pub(crate) little_space: bool,
     /// Whether destroying a stream waits for its work.
     pub(crate) destroy_waits: bool,
     /// Whether calls may fail at this moment.
@@ -112,6 +115,8 @@ pub(crate) struct Inner {
     pub(crate) codes: Vec<i32>,
     /// Whether any call may have failed.
     pub(crate) was_armed: bool,
+    /// Whether a device was reset.
+    pub(crate) was_reset: bool,
     /// Whether an operation may have had more bytes at once than there are after it.
     pub(crate) rough: bool,
     pub(crate) callback: Option<u64>,
@@ -154,10 +159,12 @@ impl World {
             messages: ground.messages.clone(),
             capacity: simulated.then(|| setup.machine.capacity()),
             owned,
+            little_space: simulated && setup.machine.address_space > 0,
             destroy_waits: !simulated || setup.machine.destroy_waits,
             armed: false,
             codes: Vec::new(),
             was_armed: false,
+            was_reset: false,
             rough: false,
             callback: None,
             spares: Arc::default(),
@@ -180,6 +187,8 @@ impl World {
         let last_route = lock(&self.inner).model.routes.last().map(|route| route.thread);
         let thread = match (operation, last_route) {
             (Operation::EndRoute, Some(thread)) => thread,
+            // It has a current device.
+            (Operation::Reset { .. }, _) => 0,
             _ => usize::from(step.thread % 8),
         };
         match thread {
@@ -215,6 +224,11 @@ impl World {
         // Operations since the last look may have had more at once.
         inner.rough = true;
         inner.verify(when);
+    }
+
+    /// Lets the k-th call of a function from now on answer a code, and with `always` all later ones: simulators.
+    pub fn fail(&self, call: &str, k: u64, code: i32, always: bool) {
+        lock(&self.inner).fail_call(call, k, code, always);
     }
 
     /// How often a function of the machine was called, where that is known.
@@ -364,6 +378,7 @@ impl Inner {
         if lane.stream == 0
             || self.model.buffers.iter().any(|buffer| in_use(&buffer.home))
             || self.model.imports.iter().any(|import| in_use(&import.lane))
+            || self.model.captured.iter().any(in_use)
         {
             return;
         }

@@ -8,13 +8,13 @@
 //! The count of notes falls only when what was noted has been dealt with, so that a second thread that comes
 //! meanwhile waits for the first instead of going on with a stream that is gone.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{DeviceId, Stream};
-use crate::sync::plain::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, StoreAmongSwaps};
 
 /// How many ends of streams are kept one by one; after more, all streams count as ended.
-const ROOM: usize = 256;
+const ROOM: usize = if crate::sync::SMALLEST { 2 } else { 256 };
 /// Devices with a bit of their own; of those behind, the last bit stands for all.
 const DEVICES: u32 = 64;
 
@@ -56,7 +56,7 @@ impl Default for StateChanges {
             crowded: AtomicBool::new(false),
             reset: AtomicU64::new(0),
             set_again: AtomicU64::new(0),
-            streams: [const { AtomicU64::new(0) }; ROOM],
+            streams: core::array::from_fn(|_| AtomicU64::new(0)),
             turn: Mutex::new(()),
         }
     }
@@ -72,7 +72,7 @@ impl StateChanges {
             place.compare_exchange(0, stream.0, Ordering::Release, Ordering::Relaxed).is_ok()
         };
         if !self.streams.iter().any(free) {
-            self.crowded.store(true, Ordering::Release);
+            self.crowded.store_among_swaps(true, Ordering::Release);
         }
         self.pending.fetch_add(1, Ordering::Release);
     }
@@ -197,5 +197,103 @@ mod tests {
         (1..=ROOM as u64 + 1).for_each(|handle| changes.stream_ends(Stream(handle)));
         assert_eq!(changes.drain(), None, "more than are kept");
         assert_eq!(changes.drain(), Some(Vec::new()));
+    }
+}
+
+#[cfg(all(test, ascend_alloc_loom))]
+mod models {
+    use std::sync::Arc;
+
+    use loom::thread::spawn;
+
+    use super::*;
+    use crate::sync::explore;
+
+    /// Deals with what was noted, as the allocator does.
+    fn heed(changes: &StateChanges, dealt: impl Fn(&Taken)) {
+        if changes.any() {
+            let _turn = changes.turn();
+            let taken = changes.take();
+            dealt(&taken);
+            changes.done(&taken, core::iter::empty());
+        }
+    }
+
+    #[test]
+    fn every_end_is_dealt_with_once() {
+        explore(|| {
+            let shared = Arc::new((StateChanges::default(), AtomicU64::new(0)));
+            let notes = [7, 9].map(|stream| {
+                let shared = Arc::clone(&shared);
+                spawn(move || shared.0.stream_ends(Stream(stream)))
+            });
+            let count = |taken: &Taken| {
+                shared.1.fetch_add(taken.streams.len() as u64, Ordering::Relaxed);
+            };
+            heed(&shared.0, count);
+            notes.into_iter().for_each(|note| note.join().expect("no panic"));
+            heed(&shared.0, count);
+            assert!(!shared.0.any());
+            assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+        });
+    }
+
+    /// Who finds nothing to deal with comes after it was dealt with.
+    #[test]
+    fn nobody_goes_on_before_it_is_dealt_with() {
+        explore(|| {
+            let shared = Arc::new((StateChanges::default(), AtomicU64::new(0)));
+            shared.0.stream_ends(Stream(7));
+            let step = |(changes, dealt): &(StateChanges, AtomicU64)| {
+                heed(changes, |taken| {
+                    if !taken.streams.is_empty() {
+                        dealt.store(1, Ordering::Relaxed);
+                    }
+                });
+                assert_eq!(dealt.load(Ordering::Relaxed), 1, "the stream is gone and still used");
+            };
+            let other = Arc::clone(&shared);
+            let thread = spawn(move || step(&other));
+            step(&shared);
+            thread.join().expect("no panic");
+        });
+    }
+
+    /// Who sees that there is something to deal with sees what.
+    #[test]
+    fn a_reset_that_was_noted_is_seen() {
+        explore(|| {
+            let changes = Arc::new(StateChanges::default());
+            let note = {
+                let changes = Arc::clone(&changes);
+                spawn(move || changes.device_was_reset(3))
+            };
+            if changes.any() {
+                assert_eq!(changes.reset_of(3), Some(false));
+            }
+            note.join().expect("no panic");
+            assert_eq!(changes.reset_of(3), Some(false));
+        });
+    }
+
+    /// More ends than there is room for are not lost either.
+    #[test]
+    fn a_crowd_of_ends_is_seen() {
+        explore(|| {
+            let changes = Arc::new(StateChanges::default());
+            (1..=ROOM as u64).for_each(|stream| changes.stream_ends(Stream(stream)));
+            let note = {
+                let changes = Arc::clone(&changes);
+                spawn(move || changes.stream_ends(Stream(77)))
+            };
+            let first = changes.drain();
+            note.join().expect("no panic");
+            let second = changes.drain();
+            let told = |taken: &Option<Vec<Stream>>| {
+                taken.as_ref().is_none_or(|streams| streams.contains(&Stream(77)))
+            };
+            assert!(told(&first) || told(&second), "{first:?} {second:?}");
+            assert!(!changes.any());
+        });
     }
 }

@@ -15,10 +15,10 @@ use crate::core::tally::{self, Columns, Flow, Split};
 use crate::driver::{DeviceId, Stream};
 use crate::history::Action;
 use crate::history::log::{History, Lists, Noter, Said};
-use crate::sync::FlagGuard;
+use crate::sync::{self, FlagGuard};
 
 /// Shards of a device.
-const SHARDS: usize = if cfg!(ascend_alloc_shuttle) { 2 } else { 32 };
+const SHARDS: usize = if sync::SMALL { 2 } else { 32 };
 
 /// What became of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -532,6 +532,9 @@ fn note_request(map: &AddressMap, address: u64, requested: u64) {
         entry.set_head(entry.head().with_requested(requested));
     }
 }
+
+#[cfg(all(test, ascend_alloc_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

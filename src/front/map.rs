@@ -16,17 +16,16 @@
 use crate::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::OnceLock;
 
 use super::uses::{Mask, Uses};
 use crate::core::block::BlockId;
 use crate::driver::DeviceId;
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex, OnceLock};
 
 /// log2 of the bytes of a unit.
-const UNIT_SHIFT: u32 = 30;
+const UNIT_SHIFT: u32 = if sync::SMALLEST { 22 } else { 30 };
 /// Addresses of this many bits and more are not covered.
-const ADDRESS_BITS: u32 = 48;
+const ADDRESS_BITS: u32 = if sync::SMALLEST { 24 } else { 48 };
 /// Units there can be.
 const UNITS: usize = 1 << (ADDRESS_BITS - UNIT_SHIFT);
 /// log2 of the bytes of a stretch.

@@ -11,15 +11,22 @@
 //! a pair of calls need not count it. Everything is changed under the shard's flag.
 
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{self};
 
 use super::counts::Amounts;
 use super::key::{hash, len_of};
 use super::streams::{Streams, Use};
 
 /// Blocks of one key in a shard, at most.
-const SLOTS: usize = if cfg!(ascend_alloc_shuttle) { 8 } else { 256 };
+const SLOTS: usize = if sync::SMALLEST {
+    2
+} else if sync::SMALL {
+    8
+} else {
+    256
+};
 /// Keys a shard can have blocks of, of one kind.
-const LANES: usize = if cfg!(ascend_alloc_shuttle) { 2 } else { 16 };
+const LANES: usize = if sync::SMALL { 2 } else { 16 };
 /// Slots of all lanes.
 const ALL: usize = SLOTS * LANES;
 

@@ -12,7 +12,6 @@
 //! its own, so that two threads on two streams share no cache line.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::OnceLock;
 
 use super::counts::{Amounts, Counts};
 use super::key::{hash, len_of, place_of};
@@ -25,16 +24,22 @@ use crate::core::stream::StreamId;
 use crate::core::tally::{Columns, Flow, Split};
 use crate::history::Action;
 use crate::history::log::{Noter, Said};
-use crate::sync::Flag;
+use crate::sync::{self, Flag, OnceLock};
 
 /// Sets of a shard.
-const SETS: usize = if cfg!(ascend_alloc_shuttle) { 4 } else { 128 };
+const SETS: usize = if sync::SMALLEST {
+    2
+} else if sync::SMALL {
+    4
+} else {
+    128
+};
 /// Slots of a set.
 const WAYS: usize = 2;
 /// Slots for small blocks; those of the queue follow.
 pub(super) const SMALL: usize = SETS * WAYS;
 /// Slots of the queue of large blocks.
-const QUEUE: usize = 16;
+const QUEUE: usize = if sync::SMALLEST { 2 } else { 16 };
 
 /// Where in a shard the slots of the rings begin.
 pub(super) const RING: usize = SMALL + QUEUE;

@@ -10,11 +10,12 @@ use crate::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Releas
 use super::uses::{COLUMNS, Mask};
 use crate::core::stream::StreamId;
 use crate::driver::Stream;
+use crate::sync;
 
 /// Places for streams; those beyond go to the core each time.
-pub(super) const PLACES: usize = 4096;
+pub(super) const PLACES: usize = if sync::SMALLEST { 4 } else { 4096 };
 /// Places looked at for a stream.
-const PROBES: usize = 8;
+const PROBES: usize = if sync::SMALLEST { 2 } else { 8 };
 /// Marks a stream's place as free for another.
 const VACATED: u64 = u64::MAX;
 /// Marks the place of a destroyed stream that blocks still refer to.

@@ -13,6 +13,7 @@
 //! A byte that is set too late, by a program that records a block it has freed, makes the block's next
 //! owner wait for one stream more, and nothing else.
 
+use crate::sync::StoreAmongSwaps;
 use crate::sync::atomic::{AtomicU8, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release};
 
 /// Streams of a device that can have a column.
@@ -56,7 +57,7 @@ impl Uses {
             None => self.mark_rest(column - FEW),
         }
         // Seen with what was stored before; see `take`.
-        self.touched.store(1, Release);
+        self.touched.store_among_swaps(1, Release);
     }
 
     /// Forgets a use of a live block.

@@ -1,11 +1,11 @@
 //! Who keeps events: the program, which starts and stops the history, and files that are written meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::event::Event;
 use super::log::{Batch, EVENTS, History, Reading, STACKS, USES};
 use super::worker::Signal;
+use crate::sync::atomic::AtomicU64;
 
 /// What a history keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]

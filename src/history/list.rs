@@ -12,16 +12,15 @@
 //! A number that the reader knows was drawn after the list became busy, so what it waits for has that event. A list is
 //! emptied after its words went to the store, where a reader looks next.
 
-use core::sync::atomic::{AtomicU64, Ordering::*, fence};
-use std::sync::OnceLock;
-
 use super::context::ContextId;
 use super::event::{Action, Event};
 use super::log::Said;
 use crate::driver::{DeviceId, Stream};
+use crate::sync::atomic::{AtomicU64, Ordering::*, fence};
+use crate::sync::{self, OnceLock};
 
 /// Words of a list.
-pub(super) const WORDS: usize = 512;
+pub(super) const WORDS: usize = if sync::SMALLEST { 16 } else { 512 };
 /// Words of every event: head, address, size.
 const LEAST: usize = 3;
 /// Words of the longest event: with one for each flag.
@@ -160,7 +159,7 @@ impl List {
             if state & BUSY == 0 {
                 break state;
             }
-            std::thread::yield_now();
+            sync::thread::yield_now();
         };
         let Some(words) = self.words.get() else { return };
         let before = all.len();

@@ -13,7 +13,6 @@
 //! then looks through all lists finds every event up to that number. Order is the order of things
 //! because events are noted while the block is in the hands of whoever notes them.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -23,7 +22,8 @@ use super::event::{Action, Event};
 use super::list::{Around, List, WORDS, events};
 use super::worker::Signal;
 use crate::driver::{DeviceId, Stream};
-use crate::sync::plain::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Lists that are kept to be used again.
 const SPARES: usize = 8;
@@ -360,5 +360,55 @@ impl History {
         if is_full {
             self.put_away(list, number);
         }
+    }
+}
+
+#[cfg(all(test, ascend_alloc_loom))]
+mod models {
+    use loom::thread::spawn;
+
+    use super::*;
+    use crate::sync::explore;
+
+    fn said() -> Said {
+        Said::of_block(Action::Allocate, 512, 512, 512, Stream(0))
+    }
+
+    fn history(wanted: u32) -> (Arc<History>, Arc<Lists>) {
+        let history = Arc::new(History::default());
+        let lists = Lists::new(&history, 0, 1);
+        history.set_wanted(wanted, 100, Vec::new());
+        (history, lists)
+    }
+
+    /// A reader has every event up to the number it read, also while lists are filled.
+    #[test]
+    fn a_reader_misses_nothing() {
+        explore(|| {
+            let (history, lists) = history(EVENTS);
+            // One of them fills its list, which then goes to the store.
+            let noters = [(0, 3), (1, 1)].map(|(at, events)| {
+                let noter = Noter::new(&lists, at);
+                spawn(move || (0..events).for_each(|_| noter.note(said())))
+            });
+            let batch = history.read(0);
+            assert_eq!((batch.events.len() as u64, batch.lost), (batch.end, 0));
+            noters.into_iter().for_each(|noter| noter.join().expect("no panic"));
+            let batch = history.read(0);
+            assert_eq!((batch.events.len(), batch.lost, batch.end), (4, 0, 4));
+        });
+    }
+
+    /// Nothing is put away after a history has ended.
+    #[test]
+    fn nothing_comes_after_the_end() {
+        explore(|| {
+            let (history, lists) = history(EVENTS);
+            let noter = Noter::new(&lists, 0);
+            let noter = spawn(move || (0..3).for_each(|_| noter.note(said())));
+            history.set_wanted(0, 0, Vec::new());
+            noter.join().expect("no panic");
+            assert!(history.store.lock().full.is_empty());
+        });
     }
 }

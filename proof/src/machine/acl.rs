@@ -296,7 +296,13 @@ impl Machine for AclMachine {
 
     fn lacks(&self) -> Vec<&'static str> {
         match self.controls {
-            Some(_) => vec!["mappings counted", "address space counted", "events counted"],
+            Some(_) => vec![
+                "mappings counted",
+                "address space counted",
+                "events counted",
+                "resets of devices",
+                "captures",
+            ],
             None => vec![
                 "failing calls",
                 "memory taken by others",
@@ -306,6 +312,8 @@ impl Machine for AclMachine {
                 "mappings counted",
                 "address space counted",
                 "events counted",
+                "resets of devices",
+                "captures",
             ],
         }
     }

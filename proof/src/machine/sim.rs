@@ -1,6 +1,9 @@
 //! The simulator in this process.
 
-use ascend_sim::exec::EVENT_SYNC;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use ascend_sim::exec::{CaptureMode, EVENT_SYNC};
 use ascend_sim::{BackingMode, ExecMode, LAG_NEVER, Sim, SimConfig, Soc, Task, WAIT_FOREVER};
 
 use super::{MARK, Machine, ends, mark_of};
@@ -44,6 +47,9 @@ impl SimSetup {
 /// Two simulated devices.
 pub struct SimMachine {
     sim: Sim,
+    /// Streams that are being captured; the program neither waits for them nor orders others by them, which a capture
+    /// does not allow.
+    captured: Mutex<BTreeSet<(u32, u64)>>,
 }
 
 impl SimMachine {
@@ -68,7 +74,13 @@ impl SimMachine {
         sim.executor().set_event_handle_reuse(setup.reuse);
         sim.executor().set_destroy_waits(setup.destroy_waits);
         sim.set_device(0).expect("there are two devices");
-        Self { sim }
+        Self { sim, captured: Mutex::default() }
+    }
+
+    /// Whether a stream is being captured, or for none any of the device.
+    fn is_captured(&self, device: u32, stream: Option<u64>) -> bool {
+        let captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        captured.iter().any(|&(of, one)| of == device && stream.is_none_or(|stream| stream == one))
     }
 
     /// The simulator.
@@ -116,6 +128,9 @@ impl Machine for SimMachine {
     }
 
     fn order(&self, device: u32, first: u64, then: u64) -> bool {
+        if [first, then].into_iter().any(|stream| self.is_captured(device, Some(stream))) {
+            return false;
+        }
         let exec = self.sim.executor();
         let Ok(event) = exec.create_event(device, EVENT_SYNC, true) else { return false };
         let done = exec.record_event(device, event, first).is_ok()
@@ -125,11 +140,13 @@ impl Machine for SimMachine {
     }
 
     fn synchronize_stream(&self, device: u32, stream: u64) -> bool {
-        self.sim.executor().synchronize_stream(device, stream, WAIT_FOREVER).is_ok()
+        !self.is_captured(device, Some(stream))
+            && self.sim.executor().synchronize_stream(device, stream, WAIT_FOREVER).is_ok()
     }
 
     fn synchronize_device(&self, device: u32) -> bool {
-        self.sim.executor().synchronize_device(device, WAIT_FOREVER).is_ok()
+        !self.is_captured(device, None)
+            && self.sim.executor().synchronize_device(device, WAIT_FOREVER).is_ok()
     }
 
     fn pass(&self, ticks: u64) {
@@ -185,6 +202,36 @@ impl Machine for SimMachine {
 
     fn orders_all_uses(&self) -> bool {
         false
+    }
+
+    fn reset(&self, device: u32) -> bool {
+        let current = self.current_device();
+        if self.sim.reset_device_force(device as i32).is_err() {
+            return false;
+        }
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(of, _)| of != device);
+        self.set_device(device);
+        if let Ok(current) = u32::try_from(current) {
+            self.set_device(current);
+        }
+        true
+    }
+
+    fn begin_capture(&self, device: u32, stream: u64) -> bool {
+        let begun = self.sim.executor().capture_begin(device, stream, CaptureMode::Relaxed).is_ok();
+        if begun {
+            self.captured.lock().unwrap_or_else(PoisonError::into_inner).insert((device, stream));
+        }
+        begun
+    }
+
+    fn end_capture(&self, device: u32, stream: u64, spoil: bool) -> bool {
+        let exec = self.sim.executor();
+        if spoil {
+            exec.capture_invalidate(device, stream).expect("the stream is captured");
+        }
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner).remove(&(device, stream));
+        exec.capture_end(device, stream).is_ok_and(|graph| exec.capture_destroy(graph).is_ok())
     }
 
     fn set_device(&self, device: u32) {

@@ -219,6 +219,10 @@ impl Surface for CSurface {
         self.answer(call!(self.stream_destroyed(device as c_int, pointer(stream))))
     }
 
+    fn device_was_reset(&self, device: u32) -> Answer<()> {
+        self.answer(call!(self.device_was_reset(device as c_int)))
+    }
+
     fn trim(&self, device: u32, keep: u64) -> Answer<u64> {
         let mut freed = 0;
         self.answer(call!(self.trim(device as c_int, keep as usize, &raw mut freed)))?;

@@ -134,6 +134,7 @@ functions! {
     record_stream(P, P) -> c_int;
     erase_stream(P, P) -> c_int;
     stream_destroyed(c_int, P) -> c_int;
+    device_was_reset(c_int) -> c_int;
     empty_cache(c_int) -> c_int;
     trim(c_int, usize, *mut usize) -> c_int;
     register_acl_allocator(c_int, P) -> c_int;

@@ -171,6 +171,10 @@ impl Surface for RustSurface {
         Ok(self.alloc.stream_destroyed(device, Stream(stream))?)
     }
 
+    fn device_was_reset(&self, device: u32) -> Answer<()> {
+        Ok(self.alloc.device_was_reset(device)?)
+    }
+
     fn trim(&self, device: u32, keep: u64) -> Answer<u64> {
         Ok(self.alloc.trim(device, keep)?)
     }

@@ -22,6 +22,9 @@ impl Inner {
         if let Some(callback) = self.callback.take() {
             granted(surface.remove_callback(callback), "the callback can go");
         }
+        while !self.model.captured.is_empty() {
+            self.end_capture(false);
+        }
         self.free_all();
         self.rough = true;
         self.verify("all is freed");
@@ -69,6 +72,7 @@ impl Inner {
         while let Some((address, _)) = self.model.host.pop() {
             granted(surface.host_free(address), "a live host block can be freed");
         }
+        self.free_stale(|_| true);
         while let Some(pool) = self.model.pools.pop() {
             for _ in 0..pool.graphs {
                 granted(surface.release_graph(pool.id), "a graph is held");
@@ -98,8 +102,9 @@ impl Inner {
             assert_eq!(physical, 0, "I6: physical memory of device {device}");
         }
         assert_eq!(self.machine.mappings().unwrap_or(0), 0, "I6: mappings");
-        assert_eq!(self.machine.reserved_bytes().unwrap_or(0), 0, "I6: address space");
-        if let (Some((made, gone)), false) = (self.machine.events(), self.was_armed) {
+        let lost = self.model.lost_space;
+        assert_eq!(self.machine.reserved_bytes().unwrap_or(lost), lost, "I6: address space");
+        if let (Some((made, gone)), false) = (self.machine.events(), self.was_armed || self.was_reset) {
             assert_eq!(made, gone, "I6: events made and destroyed");
         }
         assert_eq!(self.machine.current_device(), self.current_device, "I6: the current device");

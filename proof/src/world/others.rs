@@ -44,6 +44,9 @@ impl Inner {
             Operation::Callback { on } => self.set_callback(on),
             Operation::Spare { block } => self.spare(block),
             Operation::Threads { seed, rounds } => self.threads(seed, rounds),
+            Operation::Reset { device } => self.reset(device),
+            Operation::Capture { lane } => self.capture_stream(lane),
+            Operation::EndCapture { spoil } => self.end_capture(spoil),
             Operation::Fail { call, after, code, always } => self.fail(call, after, code, always),
             Operation::Heal => {
                 self.machine.heal();
@@ -175,7 +178,12 @@ impl Inner {
     fn fail(&mut self, call: u8, after: u8, code: u8, always: bool) {
         let call = FAILING[usize::from(call) % FAILING.len()];
         let code = CODES[usize::from(code) % CODES.len()];
-        if self.machine.fail(call, u64::from(after % 16) + 1, code, always) {
+        self.fail_call(call, u64::from(after % 16) + 1, code, always);
+    }
+
+    /// The k-th call of a function from now on answers that code, and with `always` all later ones.
+    pub(super) fn fail_call(&mut self, call: &str, k: u64, code: i32, always: bool) {
+        if self.machine.fail(call, k, code, always) {
             self.armed = true;
             self.was_armed = true;
             self.codes.push(code);
@@ -234,7 +242,7 @@ impl Inner {
             Err(refusal) => {
                 let fine = refusal.kind == Kind::OutOfMemory || self.is_planned(&refusal);
                 // Address space that is limited does not hold everything.
-                assert!(fine || self.owned && refusal.kind == Kind::Driver, "{refusal}");
+                assert!(fine || self.little_space && refusal.kind == Kind::Driver, "{refusal}");
             }
         }
     }

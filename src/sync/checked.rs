@@ -1,19 +1,30 @@
-//! Locks in the form the allocator uses them, over shuttle's.
+//! Locks in the form the allocator uses them, over those of a model checker: shuttle's or loom's.
 
 use core::ops::{Deref, DerefMut};
 use std::time::Instant;
 
+#[cfg(ascend_alloc_loom)]
+use loom::sync as checker;
+#[cfg(ascend_alloc_shuttle)]
+use shuttle::sync as checker;
+
 /// A lock.
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T: ?Sized>(shuttle::sync::Mutex<T>);
+#[derive(Debug)]
+pub(crate) struct Mutex<T: ?Sized>(checker::Mutex<T>);
 
 /// Holds a [`Mutex`] until dropped. It is empty only while a condition is waited for.
 #[derive(Debug)]
-pub(crate) struct MutexGuard<'a, T: ?Sized>(Option<shuttle::sync::MutexGuard<'a, T>>);
+pub(crate) struct MutexGuard<'a, T: ?Sized>(Option<checker::MutexGuard<'a, T>>);
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(shuttle::sync::Mutex::new(value))
+    pub(crate) fn new(value: T) -> Self {
+        Self(checker::Mutex::new(value))
     }
 }
 
@@ -49,9 +60,9 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 
 /// A condition.
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(shuttle::sync::Condvar);
+pub(crate) struct Condvar(checker::Condvar);
 
-/// What a wait with a deadline came to: shuttle knows no time, so it never runs out.
+/// What a wait with a deadline came to: a model checker knows no time, so it never runs out.
 pub(crate) struct Waited;
 
 impl Waited {
@@ -62,7 +73,7 @@ impl Waited {
 
 impl Condvar {
     pub(crate) fn new() -> Self {
-        Self(shuttle::sync::Condvar::new())
+        Self(checker::Condvar::new())
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
