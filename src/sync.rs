@@ -93,12 +93,17 @@ pub(crate) mod thread {
 
 pub(crate) use flag::{Flag, FlagGuard};
 
-/// Goes through everything that threads and memory orders allow in a model, with a bound on preemptions that loom's own
-/// variable `LOOM_MAX_PREEMPTIONS` changes.
+/// Goes through everything that threads and memory orders allow in a model, with at most five preemptions.
 #[cfg(all(test, ascend_alloc_loom))]
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+    explore_with(5, model);
+}
+
+/// The same with another bound, for models with more to look at. Loom's own variable `LOOM_MAX_PREEMPTIONS` changes both.
+#[cfg(all(test, ascend_alloc_loom))]
+pub(crate) fn explore_with(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 50_000;
-    builder.preemption_bound = builder.preemption_bound.or(Some(5));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(model);
 }

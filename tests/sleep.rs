@@ -8,7 +8,7 @@ use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{
     Config, ContentStore, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode,
 };
-use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
+use ascend_sim::{BackingMode, CaptureMode, ExecMode, LAG_NEVER, Sim, SimConfig, Task};
 
 const MIB: u64 = 1 << 20;
 const STREAM: Stream = Stream(0);
@@ -336,6 +336,35 @@ fn graphs_and_captures_keep_a_pool_awake() {
     rig.allocator.wake(None, &["weights"]).unwrap();
     rig.assert_content();
     rig.finish();
+}
+
+/// What could not be waited for is not over because a pool was about to sleep.
+#[test]
+fn a_sleep_that_is_refused_forgets_no_work() {
+    let config = SimConfig { backing: BackingMode::MetadataOnly, lag: LAG_NEVER, ..SimConfig::default() };
+    let sim = Sim::new(SimConfig { exec_mode: ExecMode::Deterministic { seed: 1 }, ..config });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap();
+    let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let stream = Stream(sim.create_stream().unwrap());
+    let [used, kept] = [8 * MIB, 2 * MIB].map(|bytes| allocator.allocate_in(pool, bytes, 0, stream).unwrap());
+    sim.submit(stream.0, Task::new("write").writes(used.0, 8 * MIB, 1)).unwrap();
+    allocator.deallocate(used).unwrap();
+    sim.capture_begin(stream.0, CaptureMode::Relaxed).unwrap();
+    let refused = allocator.sleep(None, &["weights"], SleepMode::Discard);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    allocator.check().unwrap();
+    let held = allocator.stats(0).unwrap().reserved_bytes.all.current;
+    assert_eq!(allocator.trim(0, 0).unwrap(), 0, "the stream has not passed the free");
+    assert_eq!(allocator.stats(0).unwrap().reserved_bytes.all.current, held);
+    assert!(sim.findings().is_empty(), "{:?}", sim.findings());
+    sim.capture_end(stream.0).unwrap();
+    allocator.deallocate(kept).unwrap();
+    allocator.release_pool(pool).unwrap();
+    allocator.empty_cache(None).unwrap();
+    assert_eq!(sim.physical_bytes(0), 0);
+    assert!(sim.findings().is_empty(), "{:?}", sim.findings());
 }
 
 #[test]

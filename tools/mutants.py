@@ -56,18 +56,6 @@ MUTANTS = [
     ("everybody-gets-the-whole-room", "src/front/cache.rs", "own.min(all / 2) / parties", "own.min(all)"),
 ]
 
-# A reader of the history takes the number first, and looks at the lists then.
-LISTS = """        let mut events = Vec::new();
-        // A list may go to the store meanwhile; then its events are found twice, and never not at all.
-        for lists in self.devices.lock().iter() {
-            for list in &lists.lists {
-                events.extend_from_slice(&list.0.lock());
-            }
-        }
-"""
-READS_FIRST = "        let end = self.sequence();\n" + LISTS
-READS_LAST = LISTS + "        let end = self.sequence();\n"
-
 # The same for orders of memory and for what has to happen under a flag; these are looked for by loom's models.
 ORDERS = [
     ("flag-left-relaxed", "src/sync/flag.rs", "store_among_swaps(false, Ordering::Release)", "store_among_swaps(false, Ordering::Relaxed)"),
@@ -90,7 +78,9 @@ ORDERS = [
      "        self.reset.fetch_or(bit(device), Ordering::Release);\n        self.pending.fetch_add(1, Ordering::Relaxed);"),
     ("notes-done-relaxed", "src/driver/states.rs", "fetch_sub(taken.count, Ordering::AcqRel)", "fetch_sub(taken.count, Ordering::Relaxed)"),
     ("notes-seen-relaxed", "src/driver/states.rs", "self.pending.load(Ordering::Acquire) != 0", "self.pending.load(Ordering::Relaxed) != 0"),
-    ("number-read-after-the-lists", "src/history/log.rs", READS_FIRST, READS_LAST),
+    ("number-read-relaxed", "src/history/log.rs", "self.counters.sequence.load(Acquire)", "self.counters.sequence.load(Relaxed)"),
+    ("words-told-relaxed", "src/history/list.rs", "self.state.store(state + ((len as u64) << LEN), Release)",
+     "self.state.store(state + ((len as u64) << LEN), Relaxed)"),
 ]
 
 

@@ -193,7 +193,7 @@ impl Caller<'_> {
                 let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
                     if core.bare_granules(pool).is_empty() {
-                        core.rouse(pool);
+                        unused.extend(core.stay_awake(pool));
                         unused.extend(kept);
                     } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         // The driver refused to put back what it had taken: waking tries again.

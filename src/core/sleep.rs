@@ -213,6 +213,19 @@ impl Core {
         sleep.kept
     }
 
+    /// Ends the falling asleep of a pool whose memory stays: what is free is as it was, freed in the epochs it was freed
+    /// in, because what is queued on it need not be over. Returns where content was kept.
+    pub(crate) fn stay_awake(&mut self, pool: PoolIndex) -> Vec<Kept> {
+        let Some(sleep) = self.pools.get_mut(pool).sleep.take() else { return Vec::new() };
+        let free = self.free_of(pool);
+        // None is merged with one that is in no index yet.
+        free.iter().for_each(|&id| self.blocks[id].state = State::Busy);
+        for id in free {
+            self.make_free(id);
+        }
+        sleep.kept
+    }
+
     /// Lets go of the content of all pools that sleep; where it is kept. What is being copied back belongs to who
     /// does that.
     pub(crate) fn forget_kept(&mut self) -> Vec<Kept> {

@@ -368,7 +368,7 @@ mod models {
     use loom::thread::spawn;
 
     use super::*;
-    use crate::sync::explore;
+    use crate::sync::{explore, explore_with};
 
     fn said() -> Said {
         Said::of_block(Action::Allocate, 512, 512, 512, Stream(0))
@@ -381,22 +381,32 @@ mod models {
         (history, lists)
     }
 
-    /// A reader has every event up to the number it read, also while lists are filled.
-    #[test]
-    fn a_reader_misses_nothing() {
-        explore(|| {
+    /// A reader has every event up to the number it read.
+    fn nothing_is_missed(events_of: &'static [usize], preemptions: usize) {
+        explore_with(preemptions, move || {
             let (history, lists) = history(EVENTS);
-            // One of them fills its list, which then goes to the store.
-            let noters = [(0, 3), (1, 1)].map(|(at, events)| {
+            let noters = events_of.iter().enumerate().map(|(at, &events)| {
                 let noter = Noter::new(&lists, at);
                 spawn(move || (0..events).for_each(|_| noter.note(said())))
             });
+            let noters: Vec<_> = noters.collect();
             let batch = history.read(0);
             assert_eq!((batch.events.len() as u64, batch.lost), (batch.end, 0));
             noters.into_iter().for_each(|noter| noter.join().expect("no panic"));
-            let batch = history.read(0);
-            assert_eq!((batch.events.len(), batch.lost, batch.end), (4, 0, 4));
+            let (batch, all) = (history.read(0), events_of.iter().sum());
+            assert_eq!((batch.events.len(), batch.lost, batch.end), (all, 0, all as u64));
         });
+    }
+
+    #[test]
+    fn a_reader_misses_nothing_of_two_lists() {
+        nothing_is_missed(&[1, 1], 3);
+    }
+
+    /// A list is filled and goes to the store.
+    #[test]
+    fn a_reader_misses_nothing_of_a_full_list() {
+        nothing_is_missed(&[3], 2);
     }
 
     /// Nothing is put away after a history has ended.

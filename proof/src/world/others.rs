@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// An answer that failing calls may spoil, and nothing else but these kinds.
-    fn may_be_refused(&self, answer: Result<(), Refusal>, kinds: &[Kind]) {
+    pub(super) fn may_be_refused(&self, answer: Result<(), Refusal>, kinds: &[Kind]) {
         if let Err(refusal) = answer {
             let fine = kinds.contains(&refusal.kind) || self.is_planned(&refusal);
             assert!(fine, "{refusal}");

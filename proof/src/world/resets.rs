@@ -44,6 +44,9 @@ impl Inner {
             at_once = !at_once;
             at_once
         });
+        // Imports that were on their way out are gone too; the allocator asks nothing for them.
+        let emptied = surface.empty(device as i32);
+        self.may_be_refused(emptied, &[Kind::State]);
         let known: i64 = (0..self.machine.devices())
             .map(|device| granted(surface.books(device), "statistics can be had").address_space)
             .sum();

@@ -112,6 +112,8 @@ impl Memory {
     pub(crate) fn import(&mut self, id: ShareId, device: u32) -> Answer<u64> {
         if let Some(&handle) = self.imports.get(&id)
             && let Some(chunk) = self.chunks.get_mut(&handle)
+            // One whose device was reset is gone; the same memory is imported anew.
+            && !chunk.lost
         {
             chunk.held += 1;
             return Ok(handle);
@@ -225,7 +227,10 @@ impl Memory {
     pub(super) fn forget_share(&mut self, id: Option<ShareId>) {
         if let Some(id) = id {
             self.exports.remove(&id);
-            self.imports.remove(&id);
+            // After a reset the same memory may have been imported anew.
+            if self.imports.get(&id).is_some_and(|handle| !self.chunks.contains_key(handle)) {
+                self.imports.remove(&id);
+            }
             self.imported_blocks.remove(&id);
         }
     }

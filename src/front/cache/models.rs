@@ -8,19 +8,20 @@ use loom::thread::spawn;
 use super::*;
 use crate::front::map::Head;
 use crate::sync::atomic::Ordering::{Acquire, Release};
-use crate::sync::{Mutex, explore};
+use crate::sync::explore;
 
 const LEN: u64 = 512;
 /// The default stream's place, in the first shard.
 const HOME: u16 = 0;
 const DEFAULT: Stream = Stream(0);
 
-/// A front, a map, blocks of the default stream that are live, and what the host has queued on streams.
+/// A front, a map, blocks of the default stream that are live, and work that the host has queued.
 struct Bed {
     front: Front,
     map: AddressMap,
     blocks: [(u64, Entry); 2],
-    queued: Mutex<u32>,
+    /// In no order with anything but itself, as a device's queue may be.
+    queued: AtomicU32,
     /// Stands for what threads know that is no atomic.
     plain: AtomicU32,
     sign: AtomicU32,
@@ -43,7 +44,7 @@ fn bed() -> Arc<Bed> {
         front,
         map: AddressMap::new(),
         blocks: [block(0), block(1)],
-        queued: Mutex::new(0),
+        queued: AtomicU32::new(0),
         plain,
         sign,
     })
@@ -129,12 +130,12 @@ fn the_event_of_an_epoch_covers_the_frees_in_it() {
         let freer = {
             let bed = Arc::clone(&bed);
             spawn(move || {
-                *bed.queued.lock() += 1;
+                bed.queued.fetch_add(1, Relaxed);
                 bed.put(0)
             })
         };
         bed.front.set_epochs([(HOME, 2)].into_iter());
-        let event = *bed.queued.lock();
+        let event = bed.queued.fetch_add(0, Relaxed);
         freer.join().expect("no panic");
         for epoch in bed.stamps(true) {
             assert!(epoch == 2 || event == 1, "freed in an epoch that was closed without its work");
@@ -152,13 +153,13 @@ fn the_event_of_a_column_covers_the_frees_of_all_shards() {
             let bed = Arc::clone(&bed);
             spawn(move || {
                 let (address, entry) = &bed.blocks[0];
-                *bed.queued.lock() += 1;
+                bed.queued.fetch_add(1, Relaxed);
                 assert!(bed.front.record(entry, *address, true, stream));
                 bed.put(0)
             })
         };
         bed.front.set_epochs([(place, 2)].into_iter());
-        let event = *bed.queued.lock();
+        let event = bed.queued.fetch_add(0, Relaxed);
         let waits = freer.join().expect("no panic");
         let stamps = bed.stamps(true);
         assert_eq!(stamps.len(), usize::from(waits));
