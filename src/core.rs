@@ -207,6 +207,10 @@ pub(crate) struct Core {
     pub(crate) ask_patience: u32,
     /// Whether it is time to close an epoch.
     pub(crate) due: bool,
+    /// After how many frees the last move of chunks is long ago, so that large blocks may rest in the front.
+    pub(crate) settled_at: u64,
+    /// Whether the front was told that they may not.
+    pub(crate) unsettled: bool,
     /// The stream with most bytes stamped with its open epoch, as far as is known.
     pub(crate) heaviest: StreamId,
     /// Free blocks that could not be merged with a free neighbour of another home.
@@ -300,6 +304,8 @@ impl Core {
             ask_after: 0,
             ask_patience: 0,
             due: false,
+            settled_at: 0,
+            unsettled: false,
             heaviest: 0,
             apart: apart::Apart::new(),
             dropped: Vec::new(),

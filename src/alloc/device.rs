@@ -372,6 +372,16 @@ impl Device {
         true
     }
 
+    /// Lets large blocks rest in the front, unless chunks were moved lately.
+    #[inline]
+    pub(super) fn follow_moves(&self, core: &mut Core) {
+        let unsettled = core.frees < core.settled_at;
+        if core.unsettled != unsettled {
+            core.unsettled = unsettled;
+            self.front.open_queues(!unsettled);
+        }
+    }
+
     /// Tells the front which epochs are over.
     pub(super) fn tell_completed(&self, core: &Core) {
         for (column, id) in self.front.attached() {

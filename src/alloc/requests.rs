@@ -213,6 +213,7 @@ impl Caller<'_> {
             return self.free_asleep(core, pool);
         }
         self.watch(&mut core, 2);
+        self.device.follow_moves(&mut core);
         if core.logging || core.due || core.decay_due {
             self.after_free(core);
         }
@@ -426,6 +427,7 @@ impl Caller<'_> {
         core.commit(request, outcome, &mut cover);
         self.device.tell_completed(core);
         self.device.front.set_most_waiting(core.held() / WAITING_SHARE);
+        self.device.follow_moves(core);
         for (base, len) in core.dropped.drain(..) {
             self.map.uncover(base, len);
         }

@@ -4,7 +4,7 @@
 //!
 //! | what | how | why growing is better |
 //! |---|---|---|
-//! | moving has become a *habit* | a level goes up by what is moved, down by 2 % of what is allocated; above 2.5 % of the highest live bytes it is a habit, unless those grow much at the time | the same chunks move to and fro |
+//! | moving has become a *habit* | a level goes up by what is moved, down by 2 % of what is allocated; above 3.1 % of the highest live bytes it is a habit, unless those grow much at the time | the same chunks move to and fro |
 //! | the peak *creeps* up | it rose by at most 5 % in at least three of the last 8 windows, in each of which half of it was allocated | what is taken now is needed soon anyway |
 //! | most sizes are *new* | a table of sizes seen before knows fewer than half of the large ones | what was freed fits nobody, so moving never ends |
 //!
@@ -55,7 +55,7 @@ impl Churn {
         (self.allocated, self.moved) = (allocated, moved);
         // While a program starts everything moves, and little of that will come again.
         let starts = is_much(high_water - self.window.1.min(high_water), high_water);
-        let border = if self.habit { high_water / 160 } else { high_water / 40 };
+        let border = if self.habit { high_water / 160 } else { high_water / 32 };
         self.habit = self.level > border && (self.habit || !starts);
         self.note_rise(high_water);
         if size > super::segment::SMALL_LIMIT {

@@ -1,6 +1,6 @@
 //! The front cache of one device: its shards, and the streams they know.
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use super::counts::{Amounts, Counts, amounts};
@@ -47,6 +47,8 @@ pub(crate) struct Front {
     streams: Streams,
     /// Bytes of the blocks of one key that may wait, if there are several.
     most_waiting: AtomicU64,
+    /// Whether large blocks may rest in the queues.
+    queues: AtomicBool,
 }
 
 impl Front {
@@ -58,6 +60,7 @@ impl Front {
             inhabitants: core::array::from_fn(|_| AtomicU32::new(0)),
             streams: Streams::new(enabled),
             most_waiting: AtomicU64::new(0),
+            queues: AtomicBool::new(true),
         };
         front.inhabitants[0].store(1, Relaxed);
         front
@@ -167,6 +170,9 @@ impl Front {
         let key = key_of(len, place, small);
         if entry.uses.is_touched() {
             return self.put_used::<LOG>(shard, entry, address, key, epoch);
+        }
+        if !small && !self.queues.load(Relaxed) {
+            return Freed::ByCore;
         }
         let Some(at) = shard.vacant(key, small) else { return Freed::ByCore };
         shard.set_used();
@@ -409,6 +415,11 @@ impl Front {
     /// Tells up to which epoch everything of a column's stream is over.
     pub(crate) fn complete(&self, column: usize, completed: u32) {
         self.streams.complete(column, completed);
+    }
+
+    /// Opens or closes the queues of large blocks. What rests there is served, or goes back with the next request.
+    pub(crate) fn open_queues(&self, open: bool) {
+        self.queues.store(open, Relaxed);
     }
 
     /// Sets how many bytes may wait of the blocks of one length and stream.
