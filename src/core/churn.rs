@@ -4,7 +4,7 @@
 //!
 //! | what | how | why growing is better |
 //! |---|---|---|
-//! | moving has become a *habit* | a level goes up by what is moved, down by 2 % of what is allocated; above 3.1 % of the highest live bytes it is a habit, unless those grow much at the time | the same chunks move to and fro |
+//! | moving has become a *habit* | a level goes up by what is moved, down by 2 % of what is allocated; above 2.5 % of the highest live bytes it is a habit | the same chunks move to and fro |
 //! | the peak *creeps* up | it rose by at most 5 % in at least three of the last 8 windows, in each of which half of it was allocated | what is taken now is needed soon anyway |
 //! | most sizes are *new* | a table of sizes seen before knows fewer than half of the large ones | what was freed fits nobody, so moving never ends |
 //!
@@ -53,10 +53,8 @@ impl Churn {
         self.level += moved.saturating_sub(self.moved);
         self.level = self.level.saturating_sub(flown / share).min(high_water * 6 / 100);
         (self.allocated, self.moved) = (allocated, moved);
-        // While a program starts everything moves, and little of that will come again.
-        let starts = is_much(high_water - self.window.1.min(high_water), high_water);
-        let border = if self.habit { high_water / 160 } else { high_water / 32 };
-        self.habit = self.level > border && (self.habit || !starts);
+        let border = if self.habit { high_water / 160 } else { high_water / 40 };
+        self.habit = self.level > border;
         self.note_rise(high_water);
         if size > super::segment::SMALL_LIMIT {
             self.note_size(size);
@@ -69,7 +67,7 @@ impl Churn {
     }
 
     /// Whether most sizes are new.
-    fn is_new(&self) -> bool {
+    pub(crate) fn is_new(&self) -> bool {
         self.new > ONE / 2
     }
 
@@ -109,10 +107,7 @@ impl Churn {
             return;
         }
         let rise = high_water.saturating_sub(before);
-        let much = is_much(rise, high_water);
-        if much {
-            self.level = 0;
-        }
+        let much = rise > high_water / 20;
         // Where nobody asked for long there were several windows; what rose then counts once.
         for window in 0..windows.min(WINDOWS as u64) {
             self.rises[self.next] = if window == 0 && !much { rise } else { 0 };
@@ -132,11 +127,6 @@ impl Churn {
         self.new -= self.new / SLOWLY;
         self.new += if known { 0 } else { ONE / SLOWLY };
     }
-}
-
-/// Whether the highest live bytes rose by more than they do where they creep.
-fn is_much(rise: u64, high_water: u64) -> bool {
-    rise > high_water / 20
 }
 
 impl Core {

@@ -21,7 +21,8 @@ pub(crate) type Cover<'a> = &'a mut dyn FnMut(u64, u64, Class) -> bool;
 
 /// So many frees after chunks were moved, large blocks go straight to the core when they are freed. Served from the front
 /// they keep their places; placed anew among all that is free they find some that need no moves in the next step of the
-/// program (measured on T2, see the design). Behind a slow device, where little can be moved, it does not help.
+/// program (measured on T2, see the design). Behind a slow device, where little can be moved, and where no size returns, it
+/// does not help.
 const SETTLING: u64 = 10_000;
 
 impl Core {
@@ -334,7 +335,7 @@ impl Core {
         self.note_mapped(&remap.grants, &done.wide);
         let moved = done.unmapped.len().min(done.mapped.len());
         self.tally.moved += moved as u64;
-        if moved > 0 && self.patience == 0 {
+        if moved > 0 && self.patience == 0 && !self.churn.is_new() {
             self.settled_at = self.frees + SETTLING;
         }
         let gone: HashSet<u64> = done.unmapped.iter().copied().collect();
