@@ -47,7 +47,9 @@ def tensors() -> str:
         # Pools can be made and used; their blocks are ours like all others.
         for source in (None, allocator.allocator()):
             with torch.npu.use_mem_pool(torch.npu.MemPool(source)):
-                assert ours(torch.empty(30 * MIB, dtype=torch.uint8, device="npu:0").data_ptr())
+                inside = torch.empty(30 * MIB, dtype=torch.uint8, device="npu:0")
+                assert ours(inside.data_ptr()), "a block of a pool is none of ours"
+                del inside
         steps()
         gc.collect()
         library = ctypes.CDLL(LIBRARY)
