@@ -75,12 +75,12 @@ impl Churn {
     /// least `usual`. A program that has needed much of the device has it for itself; a small one may have
     /// neighbours. `behind`: the device was not prompt lately.
     pub(crate) fn goal(&self, usual: u64, high_water: u64, device: u64, behind: bool) -> u64 {
-        if high_water < device / 6 {
+        if high_water < device / 6 || behind {
             return usual;
         }
         let some = high_water * 49 / 1000;
         let creep = self.creep(high_water);
-        let habit = if self.habit && !behind { some } else { 0 };
+        let habit = if self.habit { some } else { 0 };
         let more = if high_water < device / 8 * 3 {
             habit.max(creep.min(some))
         } else if self.is_new() {
@@ -142,7 +142,7 @@ impl Core {
             return usual;
         }
         let device = self.limit.map_or(self.limits.total, |limit| limit.min(self.limits.total));
-        // Behind a slow device the habit leaves its share to what grows because nothing may move yet.
+        // Behind a slow device that share is left to what grows because nothing may move yet.
         let behind = self.slow_at.is_some_and(|then| self.frees < then + BEHIND);
         self.churn.goal(usual, self.high_water, device, behind)
     }
