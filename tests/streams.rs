@@ -259,3 +259,23 @@ fn neighbours_of_busy_streams_are_looked_at_once_for_each_epoch_that_ends() {
     world.free(rest);
     world.close();
 }
+
+/// What a destroyed stream freed opens only when the device was waited for. Where that is refused, because a graph is being
+/// captured that nobody told the allocator of, the request grows instead.
+#[test]
+fn a_device_that_may_not_be_waited_for_is_asked_once() {
+    let mut world = Setup::default().capacity(256 * M).build();
+    let (gone, captured, s0) = (world.stream(), world.stream(), world.stream());
+    let block = world.alloc(40 * M, gone);
+    world.free(block);
+    world.destroy(gone);
+    let sim = world.sim.clone();
+    let on_device = |call: &dyn Fn() -> bool| assert!(sim.on_device(0, call).unwrap());
+    on_device(&|| sim.capture_begin(captured.0, CaptureMode::Relaxed).is_ok());
+    let before = world.sim.counters();
+    let other = world.alloc(40 * M, s0);
+    assert_ne!(other, block);
+    assert_eq!(waits(&world, &before), [("aclrtSynchronizeDevice", 1)].into());
+    on_device(&|| sim.capture_end(captured.0).is_ok());
+    world.close();
+}

@@ -301,7 +301,8 @@ impl Core {
                 return Chunks::JoinFirst(others);
             }
         }
-        if left > 0 && !pressed {
+        // While a graph is captured on the device nobody may wait for it; what is refused once is not asked for again.
+        if left > 0 && !pressed && !request.captured {
             let epochs = self.left_behind(left * granule);
             if !epochs.is_empty() {
                 return Chunks::WaitFirst(epochs);
