@@ -115,6 +115,8 @@ pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
 pub const CODE_NOT_SUPPORTED: i32 = 207_000;
 /// `ACL_ERROR_RT_STREAM_CAPTURED`: not while a graph is being captured.
 pub const CODE_STREAM_CAPTURED: i32 = 107_027;
+/// `ACL_ERROR_RT_INVALID_HANDLE`: no stream or event, or one that was destroyed.
+pub const CODE_INVALID_HANDLE: i32 = 107_017;
 
 /// A driver call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +146,12 @@ impl DriverError {
     #[must_use]
     pub fn is_captured(&self) -> bool {
         self.code == CODE_STREAM_CAPTURED
+    }
+
+    /// Whether the driver does not know the stream or event: it was destroyed, also by a reset of its device.
+    #[must_use]
+    pub fn is_unknown_handle(&self) -> bool {
+        self.code == CODE_INVALID_HANDLE
     }
 
     /// Whether the call does not exist here, so that the caller must do without it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::error::PointerKind;
+use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator, Error, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 
@@ -112,4 +113,26 @@ fn without_being_told_errors_come_from_the_driver() {
     let emptied = allocator.empty_cache(Some(0));
     assert!(matches!(emptied, Err(Error::Driver(_))), "{emptied:?}");
     allocator.check().unwrap();
+}
+
+/// Nobody has to tell page-locked memory of a reset: an event that went with the device is waited for with the device.
+#[test]
+fn page_locked_memory_outlives_a_reset_of_a_device_that_used_it() {
+    let sim = Sim::new(SimConfig::default());
+    sim.set_device(0).unwrap();
+    let pinned =
+        PinnedAllocator::new(PinnedOptions::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    let block = pinned.allocate(M, 0).unwrap();
+    pinned.record_use(block, 0, STREAM).unwrap();
+    pinned.deallocate(block).unwrap();
+    pinned.process_events().unwrap();
+    sim.reset_device_force(0).unwrap();
+    sim.set_device(0).unwrap();
+    pinned.empty_cache().unwrap();
+    assert_eq!(pinned.stats().active_bytes.current, 0);
+    let again = pinned.allocate(M, 0).unwrap();
+    pinned.record_use(again, 0, STREAM).unwrap();
+    pinned.deallocate(again).unwrap();
+    pinned.empty_cache_waiting().unwrap();
+    assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
 }

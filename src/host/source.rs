@@ -192,6 +192,17 @@ impl HostDriver {
     }
 }
 
+impl HostDriver {
+    /// An event that the device does not know any more went with a reset, which nobody has to tell of here. When all that the
+    /// device has to do is done, so is what came before the event.
+    #[cold]
+    fn outwait(&self, device: DeviceId, event: Event) -> DriverResult<()> {
+        self.driver.synchronize_device(device)?;
+        self.streams.lose(event);
+        Ok(())
+    }
+}
+
 #[cold]
 fn not_here(call: &'static str) -> DriverError {
     DriverError {
@@ -294,14 +305,20 @@ impl Driver for HostDriver {
 
     fn query_event(&self, _device: DeviceId, event: Event) -> DriverResult<bool> {
         match self.streams.recorded(event) {
-            Some((device, event)) => self.driver.query_event(device, event),
+            Some((device, behind)) => match self.driver.query_event(device, behind) {
+                Err(error) if error.is_unknown_handle() => self.outwait(device, event).map(|()| true),
+                answer => answer,
+            },
             None => Ok(true),
         }
     }
 
     fn synchronize_event(&self, _device: DeviceId, event: Event) -> DriverResult<()> {
         match self.streams.recorded(event) {
-            Some((device, event)) => self.driver.synchronize_event(device, event),
+            Some((device, behind)) => match self.driver.synchronize_event(device, behind) {
+                Err(error) if error.is_unknown_handle() => self.outwait(device, event),
+                answer => answer,
+            },
             None => Ok(()),
         }
     }

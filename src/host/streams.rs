@@ -118,6 +118,11 @@ impl Streams {
         }
     }
 
+    /// The event of a device behind a number is gone, and what it stood for is over.
+    pub(super) fn lose(&self, number: Event) {
+        self.0.lock().events.insert(number.0, Recorded::Over);
+    }
+
     /// An event of the device that is free to be recorded: the number's own, or a spare one.
     fn event_for(&self, number: Event, device: DeviceId) -> Option<Event> {
         let mut guard = self.0.lock();
