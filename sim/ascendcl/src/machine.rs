@@ -57,17 +57,18 @@ pub(crate) fn with<T>(body: impl FnOnce(&Sim) -> T) -> Result<T, &'static str> {
     if RESETTING.load(Relaxed) {
         wait_until(ASIDE, || !RESETTING.load(Relaxed));
     }
-    if let Machine::Ready(sim) = &*MACHINE.read() {
-        return Ok(body(sim));
-    }
-    // The replacement waits for callbacks that are running.
-    if !in_callback() {
-        wait_until(PATIENCE, || !matches!(*MACHINE.read(), Machine::Replacing));
-    }
-    build();
-    match &*MACHINE.read() {
-        Machine::Ready(sim) => Ok(body(sim)),
-        _ => Err(REPLACING),
+    loop {
+        if let Machine::Ready(sim) = &*MACHINE.read() {
+            return Ok(body(sim));
+        }
+        let replacing = || matches!(*MACHINE.read(), Machine::Replacing);
+        // The replacement waits for callbacks that are running.
+        let over = if in_callback() { !replacing() } else { wait_until(PATIENCE, || !replacing()) };
+        if !over {
+            return Err(REPLACING);
+        }
+        // The next replacement may begin before this thread looks again.
+        build();
     }
 }
 
