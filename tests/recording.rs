@@ -213,8 +213,8 @@ fn a_file_has_what_several_threads_do_in_one_order_and_memory_stays_small() {
     });
     assert!(allocator.flush_files());
     let last = allocator.history_status().last;
-    // What is written is dropped as soon as the next list is full.
-    for _ in 0..64 {
+    // What is written is dropped as soon as the next list is full: one of 4 KiB takes 170 events.
+    for _ in 0..128 {
         let ptr = allocator.allocate(0, 700, 0, streams[0]).unwrap();
         allocator.deallocate(ptr).unwrap();
     }
@@ -224,7 +224,7 @@ fn a_file_has_what_several_threads_do_in_one_order_and_memory_stays_small() {
     assert!(!lines.iter().any(|line| line.starts_with("# lost")));
     let told = events(&lines);
     assert!(told.windows(2).all(|two| two[0].sequence + 1 == two[1].sequence), "each once, in order");
-    assert!(last > 120_000 && told.last().unwrap().sequence > last + 128);
+    assert!(last > 120_000 && told.last().unwrap().sequence >= last + 256);
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
