@@ -37,7 +37,7 @@ pub fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>
 /// The same, compressed as the ending of the name says: `.zst` with that level, `.gz`, or not at all.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn write_compressed(
     path: &Path,
     level: i32,

@@ -1807,7 +1807,8 @@ int ascend_alloc_set_peers(int device,
  source), on one device or on all (-1): their memory goes back to the device, their addresses and live blocks stay.
  Waits for the streams that used them. Until they wake, nobody may queue work on their blocks; other memory
  is used as always, and blocks may be freed. Pools that sleep already stay as they are. mode is a value of
- ascend_alloc_sleep_mode. out may be null.
+ ascend_alloc_sleep_mode; content is kept in page-locked memory as of ascend_alloc_host_malloc, which stays cached after
+ waking. out may be null.
 
  For each device it is done for all its pools or for none. ASCEND_ALLOC_STATUS_ARGUMENT when no pool has a tag that
  is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep. Callable from any thread.
