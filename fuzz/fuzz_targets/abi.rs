@@ -43,7 +43,7 @@ linked! {
     ascend_alloc_reset_accumulated_stats, ascend_alloc_set_memory_fraction, ascend_alloc_block_info,
     ascend_alloc_base, ascend_alloc_snapshot_json, ascend_alloc_tagged_malloc, ascend_alloc_tagged_free,
     ascend_alloc_set_tag, ascend_alloc_get_tag, ascend_alloc_set_host_copy, ascend_alloc_pause, ascend_alloc_resume,
-    ascend_alloc_snapshot_visit,
+    ascend_alloc_snapshot_visit, ascend_alloc_device_was_reset,
 }
 
 static RIG: LazyLock<Rig> = LazyLock::new(|| {
