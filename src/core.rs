@@ -209,8 +209,6 @@ pub(crate) struct Core {
     pub(crate) due: bool,
     /// After how many frees the last move of chunks is long ago, so that large blocks may rest in the front.
     pub(crate) settled_at: u64,
-    /// Whether the front was told that they may not.
-    pub(crate) unsettled: bool,
     /// The stream with most bytes stamped with its open epoch, as far as is known.
     pub(crate) heaviest: StreamId,
     /// Free blocks that could not be merged with a free neighbour of another home.
@@ -305,7 +303,6 @@ impl Core {
             ask_patience: 0,
             due: false,
             settled_at: 0,
-            unsettled: false,
             heaviest: 0,
             apart: apart::Apart::new(),
             dropped: Vec::new(),

@@ -374,12 +374,8 @@ impl Device {
 
     /// Lets large blocks rest in the front, unless chunks were moved lately.
     #[inline]
-    pub(super) fn follow_moves(&self, core: &mut Core) {
-        let unsettled = core.frees < core.settled_at;
-        if core.unsettled != unsettled {
-            core.unsettled = unsettled;
-            self.front.open_queues(!unsettled);
-        }
+    pub(super) fn follow_moves(&self, core: &Core) {
+        self.front.open_queues(core.frees >= core.settled_at);
     }
 
     /// Tells the front which epochs are over.

@@ -213,7 +213,7 @@ impl Caller<'_> {
             return self.free_asleep(core, pool);
         }
         self.watch(&mut core, 2);
-        self.device.follow_moves(&mut core);
+        self.device.follow_moves(&core);
         if core.logging || core.due || core.decay_due {
             self.after_free(core);
         }

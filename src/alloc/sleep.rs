@@ -27,7 +27,8 @@ use crate::stats::DriverCalls;
 pub enum SleepMode {
     /// It is lost: after waking, blocks hold anything.
     Discard,
-    /// It is kept in page-locked host memory (of the [`ContentStore`](super::ContentStore), if there is one) and copied back.
+    /// It is kept in page-locked host memory (of the [`ContentStore`](super::ContentStore), if there is one) and copied
+    /// back.
     Offload,
 }
 

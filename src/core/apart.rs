@@ -11,7 +11,7 @@
 //! touched.
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
+use super::block::{BlockId, State};
 use super::pool::DEFAULT;
 
 /// Blocks that are apart from a free neighbour. A listed block has [`apart`](super::block::Block::apart) set; what was
@@ -68,7 +68,7 @@ impl Core {
     fn stays_apart(&mut self, id: BlockId) -> bool {
         let Some(block) = self.blocks.get_mut(id).filter(|block| block.apart) else { return false };
         let (prev, free) = (block.prev, block.state == State::Free && block.indexed);
-        let before = if prev == NONE { None } else { self.blocks.get(prev) };
+        let before = self.blocks.get(prev);
         if !(free && before.is_some_and(|before| before.state == State::Free && before.indexed)) {
             self.blocks[id].apart = false;
             return false;

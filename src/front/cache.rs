@@ -419,7 +419,10 @@ impl Front {
 
     /// Opens or closes the queues of large blocks. What rests there is served, or goes back with the next request.
     pub(crate) fn open_queues(&self, open: bool) {
-        self.queues.store(open, Relaxed);
+        // A store is dear for those who only look; most calls change nothing.
+        if self.queues.load(Relaxed) != open {
+            self.queues.store(open, Relaxed);
+        }
     }
 
     /// Sets how many bytes may wait of the blocks of one length and stream.
