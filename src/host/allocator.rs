@@ -229,8 +229,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Looks which streams have passed what was freed, and waits for nothing. Requests do so by themselves when
-    /// they find no free block.
+    /// Looks which streams have passed what was freed, and waits for nothing, but for a device that was reset since: it is
+    /// waited for, because its events are gone. Requests do so by themselves when they find no free block.
     ///
     /// # Errors
     ///
@@ -240,8 +240,8 @@ impl PinnedAllocator {
         self.heap.look_at_streams(ONLY)
     }
 
-    /// Gives all free memory back to the driver: whole regions, in the virtual form chunks anywhere. Waits for nothing;
-    /// what streams may still use stays. Returns the bytes given back.
+    /// Gives all free memory back to the driver: whole regions, in the virtual form chunks anywhere. Waits for nothing
+    /// (as [`process_events`](Self::process_events)); what streams may still use stays. Returns the bytes given back.
     ///
     /// # Errors
     ///
