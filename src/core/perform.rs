@@ -136,6 +136,13 @@ fn join(
     Outcome::Joined(waiter, joined.collect())
 }
 
+/// What a reservation of so many bytes takes of the address space: above 512 MiB the driver deals in whole GiB
+/// (Ascend 910B and 910C, driver v2). Asked for in full, nothing of it lies idle, and the books are true.
+pub(crate) fn whole_reservation(bytes: u64) -> u64 {
+    const WHOLE: u64 = 1 << 30;
+    if bytes > WHOLE / 2 { bytes.checked_next_multiple_of(WHOLE).unwrap_or(bytes) } else { bytes }
+}
+
 /// Reserves as much of the wish as the driver grants, halving it down to the least that helps.
 fn reserve(
     caller: Caller<'_>,
@@ -143,13 +150,17 @@ fn reserve(
     least: u64,
     calls: &mut DriverCalls,
 ) -> Result<(u64, u64), DriverError> {
-    let mut bytes = wish.max(least);
+    let mut bytes = whole_reservation(wish.max(least));
     loop {
         calls.reserve += 1;
         match caller.driver.reserve(caller.device, bytes) {
             Ok(address) => return Ok((address, bytes)),
             Err(error) if bytes <= least || !error.is_out_of_memory() => return Err(error),
-            Err(_) => bytes = (bytes / 2).next_multiple_of(caller.granule).max(least),
+            Err(_) => {
+                let half = (bytes / 2).next_multiple_of(caller.granule).max(least);
+                // The least itself is the last try: not every device deals in whole GiB.
+                bytes = if whole_reservation(half) < bytes { whole_reservation(half) } else { half };
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use super::super::device::Caller;
 use super::super::{DeviceAllocator, DevicePtr};
 use super::handle::SharedHandle;
 use super::process::{Life, Process};
+use crate::core::perform::whole_reservation;
 use crate::driver::{DeviceId, Driver, DriverResult, Event, PhysicalHandle, ShareForm, Stream};
 use crate::error::{Error, Result};
 use crate::stats::DriverCalls;
@@ -23,7 +24,7 @@ pub struct ImportedBlock {
     exporter: Process,
 }
 
-/// The chunks of a handle, mapped one behind the other in a reservation of exactly their size.
+/// The chunks of a handle, mapped one behind the other in a reservation of their own.
 struct Mapping {
     device: DeviceId,
     /// How often the device had been reset.
@@ -68,7 +69,7 @@ struct Leaving {
     device: DeviceId,
     generation: u64,
     base: u64,
-    /// Bytes of the reservation.
+    /// Bytes that are mapped of the reservation.
     span: u64,
     /// Addresses of chunks that are mapped.
     mapped: Vec<u64>,
@@ -290,7 +291,7 @@ impl DeviceAllocator {
             .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, &mut calls));
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
-        core.tally.address_space += if leaving.base == 0 { 0 } else { span };
+        core.tally.address_space += if leaving.base == 0 { 0 } else { whole_reservation(span) };
         drop(core);
         if let Err(error) = answer {
             if !self.leave(&mut leaving, false) {
@@ -325,11 +326,11 @@ impl DeviceAllocator {
             leaving.handles.push(driver.import_chunk(device, name)?);
         }
         calls.reserve += 1;
-        leaving.base = match driver.reserve(device, leaving.span) {
+        leaving.base = match driver.reserve(device, whole_reservation(leaving.span)) {
             Err(error) if error.is_out_of_memory() => {
                 caller.free_address_space();
                 calls.reserve += 1;
-                driver.reserve(device, leaving.span)?
+                driver.reserve(device, whole_reservation(leaving.span))?
             }
             answer => answer?,
         };
@@ -358,7 +359,7 @@ impl DeviceAllocator {
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         if done && leaving.base != 0 {
-            core.tally.address_space -= leaving.span;
+            core.tally.address_space -= whole_reservation(leaving.span);
         }
         done
     }
