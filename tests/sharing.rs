@@ -339,6 +339,46 @@ fn an_exported_block_that_has_grown_stays_too() {
     }
 }
 
+/// Some drivers name a chunk once and no more.
+#[test]
+fn a_chunk_that_could_not_be_freed_keeps_its_name() {
+    for refused in ["aclrtUnmapMem", "aclrtFreePhysical"] {
+        for asleep in [false, true] {
+            let rig = Rig::on(SimConfig { soc: Soc::Ascend950, capacity: 256 * M, ..SimConfig::default() });
+            let Machine::Sim(sim) = &rig.machine else { unreachable!("made so") };
+            let pool = rig.alloc.create_pool(0, PoolOptions::tagged("shared")).unwrap();
+            let export = || {
+                let block = rig.alloc.allocate_in(pool, 40 * M, 0, STREAM).unwrap();
+                drop(rig.alloc.export(block, &ExportOptions::default()).unwrap());
+                block
+            };
+            let block = export();
+            if !asleep {
+                rig.alloc.deallocate(block).unwrap();
+            }
+            sim.fail(refused, 3, 507_899, true).unwrap();
+            // What is refused here is told or not; it stays.
+            let _ = match asleep {
+                true => rig.alloc.sleep(None, &["shared"], SleepMode::Discard).map(drop),
+                false => rig.alloc.empty_cache(None).map(drop),
+            };
+            sim.clear_faults();
+            assert!(sim.physical_bytes(0) >= 30 * M, "{refused}: most chunks stay");
+            rig.alloc.wake(None, &["shared"]).unwrap();
+            if asleep {
+                rig.alloc.deallocate(block).unwrap();
+            }
+            // The same chunks, and others that were made while some were gone.
+            let first = export();
+            let second = export();
+            [first, second].into_iter().for_each(|block| rig.alloc.deallocate(block).unwrap());
+            rig.alloc.empty_cache(None).unwrap();
+            rig.alloc.check().unwrap();
+            assert_eq!(sim.physical_bytes(0), 0);
+        }
+    }
+}
+
 #[test]
 fn an_exported_block_stays_until_its_exports_end() {
     for_both(|rig, mut other| {

@@ -442,6 +442,28 @@ fn what_the_driver_does_not_put_back_waking_provides() {
 
 /// Grants go with the mapping: a chunk that is put back is granted to the peers again.
 #[test]
+fn waking_keeps_chunks_that_it_does_not_need() {
+    let rig = rig(1 << 30);
+    let other = rig.allocator.create_pool(0, PoolOptions::tagged("other")).unwrap();
+    let block = rig.allocator.allocate_in(other, 2 * MIB, 0, STREAM).unwrap();
+    rig.allocator.sleep(None, &["other"], SleepMode::Discard).unwrap();
+    // The chunks of the first pool stay, without an address.
+    rig.sim.fail("aclrtFreePhysical", 1, 507_899, true).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.sim.clear_faults();
+    let cached = rig.allocator.stats(0).unwrap().cached_handles;
+    assert!(cached > 4 * MIB, "{cached}");
+    let woken = rig.allocator.wake(None, &["other"]).unwrap();
+    assert_eq!(rig.allocator.stats(0).unwrap().cached_handles, cached - woken.mapped_bytes);
+    rig.allocator.check().unwrap();
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.release_pool(other).unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
+    rig.assert_content();
+    rig.finish();
+}
+
+#[test]
 fn peers_reach_what_was_put_back() {
     let sim = Sim::new(SimConfig { devices: 2, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
     sim.set_device(0).unwrap();

@@ -148,9 +148,14 @@ impl Caller<'_> {
     }
 
     /// Performs a step without the lock and commits its outcome under it.
-    pub(super) fn perform<'a>(&'a self, mut core: Guard<'a>, step: Step, request: &mut Request) -> Guard<'a> {
-        if let Step::GiveBack(back) = &step {
-            core.forget_names_in(back);
+    pub(super) fn perform<'a>(
+        &'a self,
+        mut core: Guard<'a>,
+        mut step: Step,
+        request: &mut Request,
+    ) -> Guard<'a> {
+        if let Step::GiveBack(back) = &mut step {
+            core.take_names_in(back);
         }
         let step = self.follow_epochs(&core, step);
         let plan = step.may_help_others().then(|| core.transit.begin());

@@ -344,7 +344,7 @@ impl Caller<'_> {
             self.put_back(&chunks[..unmapped], generation);
             return Err(error.into());
         }
-        core.forget_names(chunks.iter().map(|(_, spare)| spare.handle));
+        let names = core.take_names(chunks.iter().map(|(_, spare)| spare.handle));
         drop(core);
         for &(_, spare) in &chunks {
             calls.free_physical += 1;
@@ -360,6 +360,7 @@ impl Caller<'_> {
         if core.generation != generation {
             return Err(was_reset("putting a pool to sleep"));
         }
+        core.give_names_back(names, |handle| left.iter().any(|spare| spare.handle == handle));
         core.strip(&chunks);
         core.forget_chunks(freed, left);
         Ok(freed)
@@ -429,8 +430,9 @@ impl Caller<'_> {
             }
             core.let_go(pool);
         }
-        let spare = core.spare();
-        if let Some(step) = spare.filter(|_| answer.is_err()) {
+        if answer.is_err()
+            && let Some(step) = core.spare()
+        {
             core = self.perform(core, step, &mut Request::chore());
         }
         self.watch(&mut core, 2);

@@ -403,12 +403,13 @@ impl Core {
     /// Takes the outcome of giving memory back; how many bytes went.
     fn commit_given_back(
         &mut self,
-        what: GiveBack,
+        mut what: GiveBack,
         unmapped: &[u64],
         handles: Vec<Spare>,
         kept: &[BlockId],
     ) -> u64 {
         let granule = self.limits.granule;
+        self.rename_kept(&mut what, unmapped, &handles);
         let freed = what.freed_handles + unmapped.len() - granules_of(&handles);
         let mut gone_bytes = freed as u64 * granule;
         self.physical -= gone_bytes;
@@ -434,6 +435,23 @@ impl Core {
             }
         }
         gone_bytes
+    }
+
+    /// Gives their names back to chunks that were to be freed and are still there: mapped or not (`spare`).
+    fn rename_kept(&mut self, what: &mut GiveBack, unmapped: &[u64], spare: &[Spare]) {
+        let names = core::mem::take(&mut what.names);
+        if names.is_empty() {
+            return;
+        }
+        let granule = self.limits.granule;
+        let gone: HashSet<u64> = unmapped.iter().copied().collect();
+        let in_runs = what.runs.iter().flat_map(|run| {
+            let addresses = (run.addr..).step_by((u64::from(run.span) * granule) as usize);
+            run.handles.iter().zip(addresses)
+        });
+        let mapped = in_runs.filter(|(_, address)| !gone.contains(address)).map(|(&handle, _)| handle);
+        let here: HashSet<PhysicalHandle> = mapped.chain(spare.iter().map(|spare| spare.handle)).collect();
+        self.give_names_back(names, |handle| here.contains(&handle));
     }
 
     /// Forgets a segment that the driver has taken back; `block` is its only block.

@@ -31,6 +31,9 @@ pub(crate) struct Named {
     pub(crate) for_all: bool,
 }
 
+/// Names that were taken from chunks.
+pub(crate) type Names = Vec<(PhysicalHandle, Named)>;
+
 /// What is exported of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Exports {
@@ -101,21 +104,27 @@ impl Core {
         self.exports.names.insert((handle, named.name.form), named);
     }
 
-    /// Forgets the names of chunks that are about to be freed: others may get the same handles.
-    pub(crate) fn forget_names(&mut self, handles: impl IntoIterator<Item = PhysicalHandle>) {
+    /// Takes the names of chunks that are about to be freed: others may get the same handles. For those that stay after
+    /// all they are [given back](Self::give_names_back).
+    pub(crate) fn take_names(&mut self, handles: impl IntoIterator<Item = PhysicalHandle>) -> Names {
         if self.exports.names.is_empty() {
-            return;
+            return Names::new();
         }
-        for handle in handles {
-            for form in [ShareForm::V1, ShareForm::V2, ShareForm::Fabric] {
-                self.exports.names.remove(&(handle, form));
-            }
-        }
+        let forms = [ShareForm::V1, ShareForm::V2, ShareForm::Fabric];
+        let keys = handles.into_iter().flat_map(|handle| forms.map(|form| (handle, form)));
+        keys.filter_map(|key| self.exports.names.remove(&key).map(|named| (key.0, named))).collect()
     }
 
     /// The same for all that is to be given back.
-    pub(crate) fn forget_names_in(&mut self, back: &GiveBack) {
+    pub(crate) fn take_names_in(&mut self, back: &mut GiveBack) {
         let moved = back.runs.iter().flat_map(|run| run.handles.iter().copied());
-        self.forget_names(back.handles.iter().map(|spare| spare.handle).chain(moved));
+        back.names = self.take_names(back.handles.iter().map(|spare| spare.handle).chain(moved));
+    }
+
+    /// Gives chunks that the driver did not take back their names again.
+    pub(crate) fn give_names_back(&mut self, names: Names, stays: impl Fn(PhysicalHandle) -> bool) {
+        for (handle, named) in names.into_iter().filter(|&(handle, _)| stays(handle)) {
+            self.set_name(handle, named);
+        }
     }
 }

@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 
 use super::block::BlockId;
+use super::export::Names;
 use super::peers::Grants;
 use super::pool::Source;
 use super::segment::Class;
@@ -244,6 +245,8 @@ pub(crate) struct GiveBack {
     pub(crate) classic: Vec<Returned>,
     /// Reservations with nothing in them: the busy block and the address.
     pub(crate) reservations: Vec<(BlockId, u64)>,
+    /// Names of these chunks for other processes, taken while the driver is called.
+    pub(crate) names: Names,
 }
 
 impl Step {

@@ -293,8 +293,8 @@ impl Core {
         Some(remap)
     }
 
-    /// Takes the outcome of such a remap; whether every granule has its chunk.
-    pub(crate) fn commit_refill(&mut self, remap: Remap, done: Remapped) -> bool {
+    /// Takes the outcome of such a remap.
+    pub(crate) fn commit_refill(&mut self, remap: Remap, done: Remapped) {
         self.physical -= (remap.create - done.created) as u64 * self.limits.granule;
         self.access &= !done.no_access;
         self.tally.moved += done.unmapped.len() as u64;
@@ -305,7 +305,6 @@ impl Core {
         self.cached.extend(done.spare);
         self.note_mapped(&remap.grants, &done.mapped);
         self.clothe(&done.mapped);
-        done.failure.is_none()
     }
 
     /// Notes that so many bytes of chunks were freed, and those the driver did not take.
