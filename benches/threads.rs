@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench threads` prints a table in some seconds. One, two and four threads take turns, so
 //! that a machine that changes its speed changes it for all; the median of the ratios counts. With more
-//! threads than cores, or other programs running, the ratios say less.
+//! threads than cores, or other programs running, the ratios say less. A word behind `--` chooses the rows whose
+//! names contain it.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -37,6 +38,7 @@ enum Work {
 fn main() {
     // `cargo test --benches` passes no `--bench`: it only wants to see everything run once.
     let turns = if std::env::args().any(|argument| argument == "--bench") { TURNS } else { 1 };
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("million pairs a second, all threads together, each on its own stream; {cores} cores");
     println!("{:<36} {:>9} {:>16} {:>16}", "", "1 thread", "2 threads", "4 threads");
@@ -50,7 +52,9 @@ fn main() {
         ("pairs of 2 MiB, on a second stream", Work::RecordedPairs(2 << 20)),
         ("pairs of mixed sizes", Work::Mixed),
     ] {
-        row(name, turns, |threads| rate(&bed, threads, work));
+        if wanted.is_empty() || wanted.iter().any(|word| name.contains(word)) {
+            row(name, turns, |threads| rate(&bed, threads, work));
+        }
     }
 }
 

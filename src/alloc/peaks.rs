@@ -28,7 +28,12 @@ impl Device {
         if bytes >= self.sizes.most || align > UNIT {
             return None;
         }
-        let need = self.front.need(stream, len, bytes, small)?;
+        let (need, has_room) = self.front.need(stream, len, bytes, small)?;
+        // The front may have failed only because another thread had its flag, or the block may just have been passed. The
+        // sums of all shards are dear, and hold other threads up until they come here too.
+        if has_room && let Some(address) = self.take_resting::<true>(map, bytes, stream) {
+            return Some(address);
+        }
         // From here on nothing is handed out by the front but this block.
         self.front.gather();
         self.front.grant(stream, small, need);

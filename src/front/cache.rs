@@ -435,18 +435,20 @@ impl Front {
         let mut sum = Flow::default();
         for (_, shard) in self.used() {
             let _guard = shard.flag.lock();
-            sum.add(&shard.flow(&self.streams));
+            shard.sweep_all(&self.streams);
+            sum.add(&shard.flow());
         }
         sum
     }
 
     /// Forms the sums of all shards and takes their room away, so that none can rise until
-    /// [`deal`](Self::deal) is called.
+    /// [`deal`](Self::deal) is called. Blocks that nobody has looked at since their streams passed are not looked at here
+    /// either: as waiting ones they keep their room, while their shard would get only a share of it back.
     pub(crate) fn gather(&self) -> Flow {
         let mut sum = Flow::default();
         for (_, shard) in self.used() {
             let _guard = shard.flag.lock();
-            sum.add(&shard.flow(&self.streams));
+            sum.add(&shard.flow());
             shard.set_room(&Split::default());
         }
         sum
@@ -471,10 +473,16 @@ impl Front {
         share
     }
 
-    /// What handing out the block that is ready for such a request adds to the sums; nothing if none is ready. Under
-    /// the device's lock.
+    /// What handing out the block that is ready for such a request adds to the sums, and whether there is room for that
+    /// below the peaks; nothing if none is ready. Under the device's lock.
     #[inline]
-    pub(crate) fn need(&self, stream: Stream, len: u64, requested: u64, small: bool) -> Option<Amounts> {
+    pub(crate) fn need(
+        &self,
+        stream: Stream,
+        len: u64,
+        requested: u64,
+        small: bool,
+    ) -> Option<(Amounts, bool)> {
         let place = self.streams.place_of(stream)?;
         let shard = self.shard(place);
         let key = key_of(len, place, small);
@@ -484,14 +492,15 @@ impl Front {
             return None;
         }
         let _guard = shard.flag.lock();
-        if shard.find(key, small).is_some() {
-            return Some(amounts(len, requested));
-        }
-        let (ring, lane) = in_ring().filter(|&(ring, lane)| ring.is_ready(lane, &self.streams))?;
-        let slot = ring.first(lane);
-        let before = slot.requested.load(Relaxed);
-        let waits = slot.waits();
-        Some(if waits { Counts::need_to_resume(before, requested) } else { amounts(len, requested) })
+        let need = if shard.find(key, small).is_some() {
+            amounts(len, requested)
+        } else {
+            let (ring, lane) = in_ring().filter(|&(ring, lane)| ring.is_ready(lane, &self.streams))?;
+            let slot = ring.first(lane);
+            let before = slot.requested.load(Relaxed);
+            if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }
+        };
+        Some((need, shard.counts(small).has_room(need)))
     }
 
     /// Lets the shard of a stream hand out one block that it [needs](Self::need) room for, beyond the room there is.
@@ -512,7 +521,7 @@ impl Front {
         for shard in self.shards.iter() {
             let _guard = shard.flag.lock();
             shard.list(&self.streams, &mut all);
-            sum.add(&shard.flow(&self.streams));
+            sum.add(&shard.flow());
         }
         (all, sum)
     }
@@ -551,59 +560,4 @@ fn note_request(map: &AddressMap, address: u64, requested: u64) {
 mod models;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Room for that many blocks of 512 bytes, all of them small.
-    fn room(blocks: i64) -> Columns {
-        [1, 512, 512].map(|each| [each * blocks, each * blocks, 0])
-    }
-
-    fn front() -> Front {
-        Front::new(true, &Front::lists(&Arc::default(), 0))
-    }
-
-    fn charge(front: &Front, place: u16) -> bool {
-        front.shard(place).counts(true).charge(512, 512)
-    }
-
-    fn refund(front: &Front, place: u16) {
-        front.shard(place).counts(true).refund(512, 512);
-    }
-
-    #[test]
-    fn who_asked_in_vain_gets_room_before_the_rest_is_shared() {
-        let front = front();
-        (0..8).for_each(|place| front.shard(place).set_used());
-        front.deal(room(2));
-        assert!((0..8).all(|place| !charge(&front, place)), "equal shares are too small for anybody");
-        for place in [3, 5] {
-            front.gather();
-            front.shard(place).counts(true).grant(amounts(512, 512));
-            assert!(charge(&front, place), "what is granted can be taken beyond what was dealt");
-            refund(&front, place);
-        }
-        front.gather();
-        let core = front.deal(room(2));
-        assert_eq!(core, Split::default(), "all of it was wished");
-        assert!(charge(&front, 3) && charge(&front, 5), "both have what they asked for");
-        assert!(!charge(&front, 3) && !charge(&front, 4), "and nobody has more than there is");
-    }
-
-    #[test]
-    fn a_wish_is_forgotten_after_some_deals() {
-        let front = front();
-        (0..2).for_each(|place| front.shard(place).set_used());
-        front.gather();
-        front.shard(1).counts(true).grant(amounts(512, 512));
-        let served = (0..100).take_while(|_| {
-            front.gather();
-            front.deal(room(2));
-            charge(&front, 1)
-        });
-        let served = served.count();
-        assert!((8..100).contains(&served), "{served} deals");
-        front.gather();
-        assert_eq!(front.deal(room(6))[0][0], 1, "then all have equal shares");
-    }
-}
+mod tests;

@@ -106,6 +106,11 @@ impl Counts {
         [0, 0, (requested as i64 - before as i64).max(0)]
     }
 
+    /// Whether so much can be handed out below the peaks.
+    pub(super) fn has_room(&self, need: Amounts) -> bool {
+        self.room.iter().zip(need).all(|(room, need)| need <= room.load(Relaxed))
+    }
+
     /// Adds room for one block that was asked for in vain, and remembers the wish.
     pub(super) fn grant(&self, need: Amounts) {
         let holds = self.wished.load(Relaxed) > 0;

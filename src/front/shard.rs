@@ -282,23 +282,28 @@ impl Shard {
         &self.counts[usize::from(small)]
     }
 
-    /// Counts what waits no more as free. Returns what does still wait.
-    fn sweep(&self, small: bool, streams: &Streams) -> Amounts {
-        let Some(ring) = self.ring(small) else { return Amounts::default() };
+    /// Counts what waits no more as free.
+    fn sweep(&self, small: bool, streams: &Streams) {
+        let Some(ring) = self.ring(small) else { return };
         ring.sweep(streams, |slot, key| {
             let (address, requested) = (slot.address.load(Relaxed), slot.requested.load(Relaxed));
             let (len, stream) = (len_of(key), streams.handle(place_of(key)));
             self.counts(small).wait_over(len, requested);
             self.noter.note(Said::of_block(Action::FreeCompleted, address, len, requested, stream));
         });
-        ring.waiting()
     }
 
-    /// Its sums.
-    pub(super) fn flow(&self, streams: &Streams) -> Flow {
+    /// Counts what waits no more as free, in both columns.
+    pub(super) fn sweep_all(&self, streams: &Streams) {
+        self.sweep(true, streams);
+        self.sweep(false, streams);
+    }
+
+    /// Its sums. What was not looked at since its streams have passed counts as waiting.
+    pub(super) fn flow(&self) -> Flow {
         let mut flow = Flow::default();
         for (at, small) in [true, false].into_iter().enumerate() {
-            let waiting = self.sweep(small, streams);
+            let waiting = self.ring(small).map_or_else(Amounts::default, Ring::waiting);
             let read = self.counts(small).read(waiting);
             for (quantity, waits) in waiting.into_iter().enumerate() {
                 flow.up[quantity][at] = read.up[quantity];
@@ -338,7 +343,7 @@ impl Shard {
 
     /// Adds the blocks here to `all`.
     pub(super) fn list(&self, streams: &Streams, all: &mut Vec<Resting>) {
-        let _ = [true, false].map(|small| self.sweep(small, streams));
+        self.sweep_all(streams);
         for slot in self.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0) {
             all.push(Resting {
                 address: slot.address.load(Relaxed),

@@ -1,0 +1,90 @@
+//! Room below the peaks, and who gets it.
+
+use super::*;
+use crate::front::map::Head;
+
+/// Room for that many blocks of 512 bytes, all of them small.
+fn room(blocks: i64) -> Columns {
+    [1, 512, 512].map(|each| [each * blocks, each * blocks, 0])
+}
+
+fn front() -> Front {
+    Front::new(true, &Front::lists(&Arc::default(), 0))
+}
+
+fn charge(front: &Front, place: u16) -> bool {
+    front.shard(place).counts(true).charge(512, 512)
+}
+
+fn refund(front: &Front, place: u16) {
+    front.shard(place).counts(true).refund(512, 512);
+}
+
+#[test]
+fn who_asked_in_vain_gets_room_before_the_rest_is_shared() {
+    let front = front();
+    (0..8).for_each(|place| front.shard(place).set_used());
+    front.deal(room(2));
+    assert!((0..8).all(|place| !charge(&front, place)), "equal shares are too small for anybody");
+    for place in [3, 5] {
+        front.gather();
+        front.shard(place).counts(true).grant(amounts(512, 512));
+        assert!(charge(&front, place), "what is granted can be taken beyond what was dealt");
+        refund(&front, place);
+    }
+    front.gather();
+    let core = front.deal(room(2));
+    assert_eq!(core, Split::default(), "all of it was wished");
+    assert!(charge(&front, 3) && charge(&front, 5), "both have what they asked for");
+    assert!(!charge(&front, 3) && !charge(&front, 4), "and nobody has more than there is");
+}
+
+#[test]
+fn a_wish_is_forgotten_after_some_deals() {
+    let front = front();
+    (0..2).for_each(|place| front.shard(place).set_used());
+    front.gather();
+    front.shard(1).counts(true).grant(amounts(512, 512));
+    let served = (0..100).take_while(|_| {
+        front.gather();
+        front.deal(room(2));
+        charge(&front, 1)
+    });
+    let served = served.count();
+    assert!((8..100).contains(&served), "{served} deals");
+    front.gather();
+    assert_eq!(front.deal(room(6))[0][0], 1, "then all have equal shares");
+}
+
+/// With four threads, each took a small share of the room that its own blocks had given up, and asked again, which
+/// looked through all shards, for every few allocations.
+#[test]
+fn a_deal_leaves_their_room_to_blocks_that_were_passed_unseen() {
+    const BLOCKS: u64 = 8;
+    let (front, map) = (front(), AddressMap::new());
+    let second = Stream(0x77);
+    let place = front.admit(second, 1, 1).expect("there is a place");
+    let column = front.attach(place, 1, 1, 0).expect("there is a column");
+    front.shard(0).set_used();
+    front.set_most_waiting(512 * BLOCKS);
+    front.gather();
+    front.deal(room(4 * BLOCKS as i64));
+    for block in 0..BLOCKS {
+        let address = (1 << 30) + block * 512;
+        assert!(charge(&front, 0));
+        let entry = Entry::default();
+        entry.set_body(512, block as u32);
+        entry.set_head(Head::new(512, 0, address));
+        assert!(front.record(&entry, address, true, second));
+        assert_eq!(front.put::<false>(&entry, address, true), Freed::Done);
+    }
+    let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
+    assert!(take().is_none(), "the second stream has not passed");
+    front.complete(column, 1);
+    front.gather();
+    front.deal(room(0));
+    assert!((0..BLOCKS).all(|_| take().is_some()), "no room is needed for what counts as waiting");
+    assert!(take().is_none());
+    let flow = front.gather();
+    assert_eq!(flow.waiting, Flow::default().waiting);
+}
