@@ -7,6 +7,7 @@ use std::time::Duration;
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, PoolOptions};
+use ascend_sim::Soc;
 use common::{CLASSIC, M, Setup, World, scripts::assert_no_host_wait};
 
 const SECOND: u64 = 1_000_000_000;
@@ -18,6 +19,23 @@ fn holes(world: &mut World, count: u64, each: u64, stream: Stream) -> Vec<Device
         world.free(block);
     }
     blocks.into_iter().skip(1).step_by(2).collect()
+}
+
+/// Above 512 MiB the driver takes whole GiB of address space, whatever is asked for.
+#[test]
+fn the_address_space_counted_is_what_the_driver_took() {
+    for soc in [Soc::Ascend910B, Soc::Ascend950] {
+        let mut setup = Setup::default().conf("reservation_gb:1");
+        (setup.sim.soc, setup.sim.capacity) = (soc, 4096 * M);
+        let mut world = setup.build();
+        let s0 = world.stream();
+        let blocks = [world.alloc(1500 * M, s0), world.alloc(M, s0)];
+        let taken = world.sim.reserved_bytes();
+        assert!(taken > 1500 * M, "{soc:?}: {taken}");
+        assert_eq!(world.stats().reserved_address_space, taken, "{soc:?}");
+        blocks.into_iter().for_each(|block| world.free(block));
+        world.close();
+    }
 }
 
 // ---- limits ----
