@@ -1,8 +1,8 @@
 //! What page-locked memory costs: a pair from the cache, beside the device allocator's pair and beside taking the
 //! memory of the system each time.
 //!
-//! `cargo bench --bench host`. Nothing fails because a machine is slow; the last columns are the ratios that the project
-//! aims at: at most 1.2 and at most 0.1.
+//! `cargo bench --bench host`. Nothing fails because a machine is slow; the last columns are the ratios that the
+//! project aims at: at most 1.2 and at most 0.1.
 
 use std::hint::black_box;
 use std::sync::Arc;

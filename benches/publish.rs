@@ -1,8 +1,8 @@
 //! Whether publishing metrics once a second slows the pair down, and what one publication takes.
 //!
-//! Stretches of time with and without the timer take turns; in each as many pairs are made as fit. What counts is the CPU time of
-//! the whole process, so the timer's own thread is in it, and other programs on the machine are not. A recorder that
-//! keeps all values is installed, since without one publishing does next to nothing.
+//! Stretches of time with and without the timer take turns; in each as many pairs are made as fit. What counts is
+//! the CPU time of the whole process, so the timer's own thread is in it, and other programs on the machine are
+//! not. A recorder that keeps all values is installed, since without one publishing does next to nothing.
 
 use std::hint::black_box;
 use std::sync::Arc;

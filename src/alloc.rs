@@ -179,8 +179,8 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::Config`] when the configuration contradicts itself, [`Error::Driver`] when the devices
-    /// cannot be counted. A file or
-    /// socket that the settings name and that cannot be had is no error: that is said on standard error and tried again.
+    /// cannot be counted. A file or socket that the settings name and that cannot be had is no error: that is said
+    /// on standard error and tried again.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Self> {
         let mut allocator = Self::silent(config, driver)?;
         allocator.tell_as_configured();
@@ -278,9 +278,9 @@ impl DeviceAllocator {
         self.record_slowly(ptr, stream)
     }
 
-    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. The new bytes are, as
-    /// those of a new block, in order for the block's own stream: other streams, recorded before or not, must be made to
-    /// wait for that stream anew before they touch them.
+    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. The new bytes
+    /// are, as those of a new block, in order for the block's own stream: other streams, recorded before or not,
+    /// must be made to wait for that stream anew before they touch them.
     ///
     /// # Errors
     ///

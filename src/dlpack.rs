@@ -238,8 +238,8 @@ impl Managed {
     /// # Errors
     ///
     /// [`Error::Argument`] for null, another major version, another device type than [`DEVICE_TYPE`], negative or too many
-    /// extents, missing pointers, and elements that would lie outside of the address space. Except for null the deleter has been
-    /// called then.
+    /// extents, missing pointers, and elements that would lie outside of the address space. Except for null the
+    /// deleter has been called then.
     ///
     /// # Safety
     ///

@@ -98,9 +98,9 @@ impl HostPtr {
 
 /// Where kernels on a device find host memory.
 ///
-/// It is no [`DevicePtr`](crate::DevicePtr): copies, fills and queries of the driver must not be given it, so no call of this
-/// crate that copies takes it, and it cannot be turned into one. Memory with one address for host and device is
-/// copied by its host address.
+/// It is no [`DevicePtr`](crate::DevicePtr): copies, fills and queries of the driver must not be given it, so no
+/// call of this crate that copies takes it, and it cannot be turned into one. Memory with one address for host and
+/// device is copied by its host address.
 ///
 /// ```compile_fail
 /// # use ascend_alloc::{DevicePtr, host::KernelPtr};

@@ -248,9 +248,9 @@ impl DeviceAllocator {
         }
     }
 
-    /// Publishes the statistics once a period, by a thread of its own, and with the first of them and then every 15 seconds what
-    /// needs a look at each block, while there are at most 100 000. It ends when what is returned is dropped; the allocator
-    /// may end before.
+    /// Publishes the statistics once a period, by a thread of its own, and with the first of them and then every 15
+    /// seconds what needs a look at each block, while there are at most 100 000. It ends when what is returned is
+    /// dropped; the allocator may end before.
     ///
     /// # Errors
     ///

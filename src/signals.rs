@@ -1,9 +1,9 @@
 //! Signals are the program's: no thread of the allocator takes one, and writing a file raises none.
 //!
-//! A thread of a library that does not block signals may be the one that the system chooses for a signal to the process,
-//! even where every thread of the program blocks it because one of them waits for it. And a write can raise a
-//! signal that ends the process: `SIGXFSZ` where a file grows beyond `RLIMIT_FSIZE`, `SIGPIPE` where a reader went
-//! away. To threads that block them these are errors of the write.
+//! A thread of a library that does not block signals may be the one that the system chooses for a signal to the
+//! process, even where every thread of the program blocks it because one of them waits for it. And a write can
+//! raise a signal that ends the process: `SIGXFSZ` where a file grows beyond `RLIMIT_FSIZE`, `SIGPIPE` where a
+//! reader went away. To threads that block them these are errors of the write.
 
 use core::mem::MaybeUninit;
 use std::io;

@@ -6,11 +6,11 @@
 //! a few dozen instructions; a thread that also holds the core's lock takes a shard's blocks back under it.
 //! No driver call is made under either.
 //!
-//! Built with `--cfg ascend_alloc_shuttle` all of this is shuttle's, which then decides at each lock and each atomic
-//! which thread goes on. With `--cfg ascend_alloc_loom` it is loom's, which also decides which of the values that the memory order
-//! allows a load sees, and goes through all of it. The front is much smaller in both ([`SMALL`]), so that schedules are short.
-//! What is [`plain`] stays as it is: statics, and what threads of our own use. A plain lock is never held while another of
-//! these is taken.
+//! Built with `--cfg ascend_alloc_shuttle` all of this is shuttle's, which then decides at each lock and each
+//! atomic which thread goes on. With `--cfg ascend_alloc_loom` it is loom's, which also decides which of the values
+//! that the memory order allows a load sees, and goes through all of it. The front is much smaller in both
+//! ([`SMALL`]), so that schedules are short. What is [`plain`] stays as it is: statics, and what threads of our own
+//! use. A plain lock is never held while another of these is taken.
 
 #[cfg(any(ascend_alloc_shuttle, ascend_alloc_loom))]
 mod checked;
@@ -99,7 +99,8 @@ pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_with(5, model);
 }
 
-/// The same with another bound, for models with more to look at. Loom's own variable `LOOM_MAX_PREEMPTIONS` changes both.
+/// The same with another bound, for models with more to look at. Loom's own variable `LOOM_MAX_PREEMPTIONS` changes
+/// both.
 #[cfg(all(test, ascend_alloc_loom))]
 pub(crate) fn explore_with(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

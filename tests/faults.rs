@@ -1,6 +1,7 @@
-//! A library of scenarios in which every call of the driver fails, once and from then on, at several places and with each
-//! plausible code; those that `core_faults.rs` does not have: callbacks, sleep, growing buffers, captures, sharing, imports of
-//! another process's blocks, page-locked memory, pools, limits, streams that end, resets.
+//! A library of scenarios in which every call of the driver fails, once and from then on, at several places and
+//! with each plausible code; those that `core_faults.rs` does not have: callbacks, sleep, growing buffers,
+//! captures, sharing, imports of another process's blocks, page-locked memory, pools, limits, streams that end,
+//! resets.
 //!
 //! A scenario is a program of the package `ascend-alloc-proof` and an operation. While the operation runs a call fails;
 //! whatever it answers must be an answer that the failure explains, with its code. Then nothing fails any more: all

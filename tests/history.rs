@@ -55,7 +55,8 @@ fn b44_the_buffer_is_bounded_and_keeps_the_newest() {
     }
     let entry = size_of::<Event>() as u64;
     assert_eq!(entry, 72, "as the documentation says");
-    // Lists that are being filled or wait to be used again: 64 events each, one for the core, one for the shard, 8 spare.
+    // Lists that are being filled or wait to be used again: 64 events each, one for the core, one for the shard, 8
+    // spare.
     let constant = 12 * 64 * entry;
     assert!(allocator.history_status().bytes <= 100 * entry + constant, "{:?}", allocator.history_status());
 
@@ -180,8 +181,8 @@ fn replay(events: &[Event], before: &HashMap<u64, u64>) -> HashMap<u64, u64> {
     live
 }
 
-/// Blocks of many sizes come and go on some streams and threads while another thread takes snapshots and drains: nothing is
-/// torn, nothing lost, and the events make sense in their order.
+/// Blocks of many sizes come and go on some streams and threads while another thread takes snapshots and drains:
+/// nothing is torn, nothing lost, and the events make sense in their order.
 #[test]
 fn threads_are_told_of_in_one_order_while_others_read() {
     const THREADS: usize = 4;

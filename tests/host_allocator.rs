@@ -1,6 +1,7 @@
 //! Page-locked memory: what is reused when, how much is held, and what is counted.
 //!
-//! The numbers of B29, B31 and B34 are those of the bug reports, but for sizes that were rounded to powers of two there.
+//! The numbers of B29, B31 and B34 are those of the bug reports, but for sizes that were rounded to powers of two
+//! there.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Processes that fork, start others, end in any order, are killed, or have little: the C library on the simulator's. Each
-//! scenario of `ffi/tests/processes.c`, `limits.c` and `unloads.c` is a process of its own.
+//! Processes that fork, start others, end in any order, are killed, or have little: the C library on the
+//! simulator's. Each scenario of `ffi/tests/processes.c`, `limits.c` and `unloads.c` is a process of its own.
 #![cfg(target_os = "linux")]
 
 mod c_library;

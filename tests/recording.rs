@@ -284,8 +284,8 @@ fn a_full_disk_disturbs_nobody_and_is_counted() {
 
 #[test]
 fn a_file_that_falls_behind_says_what_is_lost() {
-    // As many events as are kept for a file, and more, before its thread has a turn: impossible to hold up from here, so
-    // the reader's end is looked at alone.
+    // As many events as are kept for a file, and more, before its thread has a turn: impossible to hold up from
+    // here, so the reader's end is looked at alone.
     let (_, allocator) = allocator("", 1);
     allocator.start_history(&HistoryOptions { entries: 10, ..HistoryOptions::default() });
     for _ in 0..100 {

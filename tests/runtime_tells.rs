@@ -78,7 +78,8 @@ fn more_streams_than_are_kept_one_by_one_may_end_between_two_calls() {
         for &stream in &streams {
             rig.destroy(stream);
         }
-        // Nothing was queued, and no event can be recorded on a stream that is gone: its memory serves the default stream.
+        // Nothing was queued, and no event can be recorded on a stream that is gone: its memory serves the default
+        // stream.
         let again = rig.alloc.allocate(0, 12 * M, 0, Stream(0)).unwrap();
         assert_eq!(rig.alloc.stats(0).unwrap().reserved_bytes.all.current, reserved);
         rig.alloc.deallocate(again).unwrap();

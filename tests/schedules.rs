@@ -66,8 +66,8 @@ impl Bed {
         self.sim.on_device(0, || self.sim.submit(stream.0, task)).expect("a device").expect("queued");
     }
 
-    /// Everything is given back, and the books are exact. The heap checker is not called: it reads millions of atomics, and
-    /// `tests/core_model.rs` runs it after threads.
+    /// Everything is given back, and the books are exact. The heap checker is not called: it reads millions of
+    /// atomics, and `tests/core_model.rs` runs it after threads.
     fn close(self: Arc<Self>) {
         let bed = Arc::into_inner(self).expect("all threads have ended");
         for ptr in bed.given.into_inner().expect("not poisoned") {

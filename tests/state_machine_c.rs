@@ -1,8 +1,8 @@
 //! The same random programs through the C functions of `libascend_alloc.so`, on a runtime library: the simulator's, or
 //! with `ASCEND_ALLOC_TEST_DRIVER=acl` the one that `ASCEND_ALLOC_ACL_LIBRARY` or the toolkit names.
 //!
-//! A process has one allocator, so one program follows another on it; what only a simulator can do is left out, by name,
-//! where the library is no simulator.
+//! A process has one allocator, so one program follows another on it; what only a simulator can do is left out, by
+//! name, where the library is no simulator.
 
 mod c_library;
 

@@ -217,8 +217,8 @@ fn streams_that_end_unseen_do_no_harm_although_their_handles_come_again() {
     }
 }
 
-/// Free neighbours of two streams that are busy stay apart, however many epochs of a third one end meanwhile, and become one
-/// as soon as both have passed.
+/// Free neighbours of two streams that are busy stay apart, however many epochs of a third one end meanwhile, and
+/// become one as soon as both have passed.
 #[test]
 fn neighbours_of_busy_streams_are_looked_at_once_for_each_epoch_that_ends() {
     const BLOCKS: u64 = 12;
@@ -260,8 +260,8 @@ fn neighbours_of_busy_streams_are_looked_at_once_for_each_epoch_that_ends() {
     world.close();
 }
 
-/// What a destroyed stream freed opens only when the device was waited for. Where that is refused, because a graph is being
-/// captured that nobody told the allocator of, the request grows instead.
+/// What a destroyed stream freed opens only when the device was waited for. Where that is refused, because a graph
+/// is being captured that nobody told the allocator of, the request grows instead.
 #[test]
 fn a_device_that_may_not_be_waited_for_is_asked_once() {
     let mut world = Setup::default().capacity(256 * M).build();

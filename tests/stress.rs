@@ -4,11 +4,12 @@
 //! ASCEND_ALLOC_STRESS_SECONDS=300 cargo test --release --test stress -- --nocapture
 //! ```
 //!
-//! Rounds follow one another, each on a machine and an allocator of its own, until so many seconds have passed; without the
-//! variable there are [`ROUNDS`]. In a round threads allocate on all streams of three small devices, use blocks on several
-//! streams, let others free them, grow buffers, use pools that fall asleep meanwhile, and make and destroy streams; others read
-//! statistics, snapshots and the history, give memory back, and run the heap checker. At the end of each round everything is given back, and heap
-//! checker, use checker and the machine's counts must find nothing. Requests may fail for lack of memory, and in a pool that sleeps.
+//! Rounds follow one another, each on a machine and an allocator of its own, until so many seconds have passed;
+//! without the variable there are [`ROUNDS`]. In a round threads allocate on all streams of three small devices,
+//! use blocks on several streams, let others free them, grow buffers, use pools that fall asleep meanwhile, and
+//! make and destroy streams; others read statistics, snapshots and the history, give memory back, and run the heap
+//! checker. At the end of each round everything is given back, and heap checker, use checker and the machine's
+//! counts must find nothing. Requests may fail for lack of memory, and in a pool that sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -264,7 +265,8 @@ fn work(bed: &Bed, seed: u64) {
     worker.live.drain(..).for_each(|held| bed.free(held));
 }
 
-/// Puts pools to sleep and wakes them. Whoever queues work on their blocks waits meanwhile; whoever allocates or frees does not.
+/// Puts pools to sleep and wakes them. Whoever queues work on their blocks waits meanwhile; whoever allocates or
+/// frees does not.
 fn lull(bed: &Bed) {
     let mut round = 0u32;
     while !bed.over.load(Relaxed) {

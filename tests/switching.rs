@@ -1,6 +1,6 @@
-//! Pools over functions of the program's own, entered and left in every way while growable segments serve all
-//! else: memory comes from where its scope says, and no scope outlives its end, whether that is its last line, an early return
-//! or a panic.
+//! Pools over functions of the program's own, entered and left in every way while growable segments serve all else:
+//! memory comes from where its scope says, and no scope outlives its end, whether that is its last line, an early
+//! return or a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -4,8 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file as a whole: under another name in the same folder, which becomes `path` once everything is written. When that
-/// fails, `path` is as it was. What is there and is no plain file, such as a pipe or `/dev/stdout`, is written to directly.
+/// Writes a file as a whole: under another name in the same folder, which becomes `path` once everything is
+/// written. When that fails, `path` is as it was. What is there and is no plain file, such as a pipe or
+/// `/dev/stdout`, is written to directly.
 ///
 /// # Errors
 /// What `content` answers, or the file cannot be written.

@@ -213,7 +213,8 @@ fn the_plain_form_is_read_too() {
                 0 unmap va\ngroup two soc=950\n0 set_device 0\ngroup three init=no\n0 init\n100002 init\n";
     let report = conform("rows.txt", rows, &["--json"]).json();
     assert_eq!(calls(&report, "same").len(), 8);
-    // A group in this form is complete: nothing is made for it, and what a row left that was not understood is not known.
+    // A group in this form is complete: nothing is made for it, and what a row left that was not understood is not
+    // known.
     assert_eq!(calls(&report, "not_understood"), ["map va 2M h2", "unmap va"]);
     assert_eq!(calls(&report, "skipped"), ["set_device 0"]);
     assert_eq!(report["rows"].as_array().unwrap().len(), 11);

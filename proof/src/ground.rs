@@ -50,8 +50,8 @@ pub fn rust() -> Ground {
     Ground { place: Place::Acl(runtime.machine.clone(), driver), messages: Arc::default() }
 }
 
-/// The allocator of this process by its C functions. Without a library in the environment the simulator's is taken from the
-/// first of these files that is there.
+/// The allocator of this process by its C functions. Without a library in the environment the simulator's is taken
+/// from the first of these files that is there.
 ///
 /// # Panics
 ///

@@ -81,7 +81,8 @@ pub trait Machine: Send + Sync {
     /// The simulator in this process: events made and destroyed so far.
     fn events(&self) -> Option<(u64, u64)>;
 
-    /// Whether the use checker wants uses of one object ordered too; it knows objects by their tags where it is told them.
+    /// Whether the use checker wants uses of one object ordered too; it knows objects by their tags where it is
+    /// told them.
     fn orders_all_uses(&self) -> bool;
 
     /// The simulator in this process: resets a device and opens it again. Streams, events and memory of it are gone.

@@ -4,7 +4,8 @@ use ascend_alloc::Config;
 
 use crate::machine::SimSetup;
 
-/// Settings; every value is one. Where the allocator belongs to the process, as through the C interface, only the lag counts.
+/// Settings; every value is one. Where the allocator belongs to the process, as through the C interface, only the
+/// lag counts.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 pub struct Setup {

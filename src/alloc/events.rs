@@ -76,8 +76,8 @@ impl DeviceAllocator {
         self.record_by_core(ptr, stream)
     }
 
-    /// Reads the driver's clock for the next events, if it has not been read for some of them, and captures the stack for
-    /// what is noted until the answer is dropped, if that is wanted. No lock is held.
+    /// Reads the driver's clock for the next events, if it has not been read for some of them, and captures the
+    /// stack for what is noted until the answer is dropped, if that is wanted. No lock is held.
     #[inline]
     fn begin_noted(&self) -> Option<OfCall> {
         if self.history.is_clock_due() {

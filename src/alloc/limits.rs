@@ -92,8 +92,8 @@ impl DeviceAllocator {
         Ok(freed)
     }
 
-    /// Limits the physical memory this allocator may hold on the device to a fraction of its total;
-    /// 1 removes the limit. Memory already held is not given back. Where a limit in bytes is set too, the smaller counts.
+    /// Limits the physical memory this allocator may hold on the device to a fraction of its total; 1 removes the
+    /// limit. Memory already held is not given back. Where a limit in bytes is set too, the smaller counts.
     ///
     /// # Errors
     ///

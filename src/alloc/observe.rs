@@ -164,13 +164,13 @@ impl DeviceAllocator {
         live
     }
 
-    /// Begins to record a trace that `ascend-alloc replay` reads: compressed where the path ends with `.zst`; `%p` in
-    /// it stands for the process. Blocks that are live already stand at its beginning. A trace that is being recorded
-    /// ends. A trace is about one device: the first that appears; each other one gets a file of its own, with
-    /// `.deviceN` before the first dot of its name. A block that changes its length is told as
-    /// freed and allocated anew. Everything is written by a thread, at most 0.2 s after it happened; what cannot be written
-    /// is counted ([`failed_writes`](Self::failed_writes)). The setting `trace_file` and the variable `ASCEND_ALLOC_TRACE`
-    /// do the same from the start.
+    /// Begins to record a trace that `ascend-alloc replay` reads: compressed where the path ends with `.zst`; `%p`
+    /// in it stands for the process. Blocks that are live already stand at its beginning. A trace that is being
+    /// recorded ends. A trace is about one device: the first that appears; each other one gets a file of its own,
+    /// with `.deviceN` before the first dot of its name. A block that changes its length is told as freed and
+    /// allocated anew. Everything is written by a thread, at most 0.2 s after it happened; what cannot be written
+    /// is counted ([`failed_writes`](Self::failed_writes)). The setting `trace_file` and the variable
+    /// `ASCEND_ALLOC_TRACE` do the same from the start.
     ///
     /// # Errors
     ///
@@ -194,9 +194,10 @@ impl DeviceAllocator {
     }
 
     /// Begins to write all events to a file, as lines of text: docs/history.md in the repository has the format.
-    /// Compressed where the path ends with `.zst`; `%p` in it stands for the process. Beyond `most_bytes` bytes the file gets
-    /// a number before the first dot of its name and another one is begun; of `most_files` at most the oldest is removed.
-    /// A file that is being written ends. The setting `history_file` does the same from the start.
+    /// Compressed where the path ends with `.zst`; `%p` in it stands for the process. Beyond `most_bytes` bytes the
+    /// file gets a number before the first dot of its name and another one is begun; of `most_files` at most the
+    /// oldest is removed. A file that is being written ends. The setting `history_file` does the same from the
+    /// start.
     ///
     /// # Errors
     ///
@@ -250,9 +251,9 @@ impl DeviceAllocator {
         full
     }
 
-    /// Begins to keep the newest events: allocations, frees, maps and unmaps, moves, sleep and wake, waits, failures. What
-    /// happens is noted where it happens; the front cache stays in use. Started again, it goes on with other options. For
-    /// the cost of an event see benches/README.md in the repository.
+    /// Begins to keep the newest events: allocations, frees, maps and unmaps, moves, sleep and wake, waits,
+    /// failures. What happens is noted where it happens; the front cache stays in use. Started again, it goes on
+    /// with other options. For the cost of an event see benches/README.md in the repository.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -315,8 +316,8 @@ impl DeviceAllocator {
         }
     }
 
-    /// Tells that the program has waited on the host for a stream, which the allocator cannot know. It is kept by traces
-    /// that are recorded, and by histories that keep uses; it changes nothing else.
+    /// Tells that the program has waited on the host for a stream, which the allocator cannot know. It is kept by
+    /// traces that are recorded, and by histories that keep uses; it changes nothing else.
     pub fn note_host_wait(&self, device: DeviceId, stream: Stream) {
         if self.marks.wants_uses() {
             self.history.note_time(self.driver.now());

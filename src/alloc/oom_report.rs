@@ -1,7 +1,7 @@
 //! Reports about requests that failed for lack of memory, written to files when the settings want it.
 //!
-//! A report is made by the thread whose request failed, before the error is returned, and without any lock. It is bounded: so many
-//! events, so many blocks, so many reports, and a pause between two.
+//! A report is made by the thread whose request failed, before the error is returned, and without any lock. It is
+//! bounded: so many events, so many blocks, so many reports, and a pause between two.
 
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,8 @@ impl OomReports {
     /// Reports as the settings want them, if they want any. The last events are kept for them from now on.
     pub(super) fn new(observe: &Observe, sources: Sources, failed: &Arc<AtomicU64>) -> Option<Self> {
         let path = OwnPath::for_ever(observe.oom_report.as_ref()?);
-        // Never read, so that there are always as many: for as long as the allocator lives, with which its history goes.
+        // Never read, so that there are always as many: for as long as the allocator lives, with which its history
+        // goes.
         sources.history.add_reader(EVENTS, EVENTS_TOLD, Arc::default());
         Some(Self {
             path,
@@ -118,8 +119,8 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// Lists the blocks of the largest segments only; of others, what is handed out, what waits and what is free become one block
-/// each. Returns how many blocks and segments are not listed.
+/// Lists the blocks of the largest segments only; of others, what is handed out, what waits and what is free become
+/// one block each. Returns how many blocks and segments are not listed.
 fn sum_up(snapshot: &mut FullSnapshot) -> u64 {
     let mut largest: Vec<usize> = (0..snapshot.segments.len()).collect();
     largest.sort_by_key(|&at| core::cmp::Reverse(snapshot.segments[at].total_size));

@@ -63,8 +63,8 @@ impl Core {
         self.apart.spare = before;
     }
 
-    /// Looks at an entry of the list again: merges the pair if that is possible now. False when the entry has no more to
-    /// say.
+    /// Looks at an entry of the list again: merges the pair if that is possible now. False when the entry has no
+    /// more to say.
     fn stays_apart(&mut self, id: BlockId) -> bool {
         let Some(block) = self.blocks.get_mut(id).filter(|block| block.apart) else { return false };
         let (prev, free) = (block.prev, block.state == State::Free && block.indexed);

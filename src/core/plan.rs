@@ -1,8 +1,8 @@
 //! Steps: what a request needs of the driver, and what came of one.
 //!
-//! A step is made under the lock, with everything it touches marked [`Busy`](super::block::State::Busy)
-//! or taken out of the shared lists. [`perform`](super::perform::perform) calls the driver. The outcome says exactly what came
-//! about, so that the commit can keep what is good and undo the rest.
+//! A step is made under the lock, with everything it touches marked [`Busy`](super::block::State::Busy) or taken
+//! out of the shared lists. [`perform`](super::perform::perform) calls the driver. The outcome says exactly what
+//! came about, so that the commit can keep what is good and undo the rest.
 
 use smallvec::SmallVec;
 

@@ -59,7 +59,8 @@ impl Context {
 }
 
 impl core::fmt::Display for Context {
-    /// In one line: the text, or the functions of the stack with their places, the innermost first, with ` < ` between them.
+    /// In one line: the text, or the functions of the stack with their places, the innermost first, with ` < `
+    /// between them.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
@@ -139,8 +140,8 @@ impl Table {
 
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
-/// Whether any thread has ever had a context. Until then nobody has to look at a thread-local, which in a shared library
-/// is a call.
+/// Whether any thread has ever had a context. Until then nobody has to look at a thread-local, which in a shared
+/// library is a call.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -148,8 +149,8 @@ thread_local! {
     static CURRENT: Cell<Option<ContextId>> = const { Cell::new(None) };
 }
 
-/// The number of a text, for [`set_context`]. Texts are cut after 1024 bytes; beyond 65 536 different ones all new ones share
-/// one number. Takes a lock of the process: to be called once for a text, not for each request.
+/// The number of a text, for [`set_context`]. Texts are cut after 1024 bytes; beyond 65 536 different ones all new
+/// ones share one number. Takes a lock of the process: to be called once for a text, not for each request.
 #[must_use]
 pub fn intern(text: &str) -> ContextId {
     let mut cut = text.len().min(LONGEST);
@@ -159,8 +160,8 @@ pub fn intern(text: &str) -> ContextId {
     TABLE.lock().get_or_insert_default().text(&text[..cut])
 }
 
-/// What a number stands for. For a captured stack the names of its functions are looked up the first time, which can take
-/// long and reads debug information from disk.
+/// What a number stands for. For a captured stack the names of its functions are looked up the first time, which
+/// can take long and reads debug information from disk.
 #[must_use]
 pub fn context(id: ContextId) -> Option<Context> {
     let at = id.get() as usize - 1;

@@ -45,8 +45,8 @@ pub struct HistoryStatus {
     pub entries: u64,
     /// The number of the last event; numbers go on when a history is stopped and started again.
     pub last: u64,
-    /// Memory that events take at present, bytes, with what is kept for files being written. Without the 4 KiB that each
-    /// shard and core that has noted an event has for its next ones, from then on.
+    /// Memory that events take at present, bytes, with what is kept for files being written. Without the 4 KiB that
+    /// each shard and core that has noted an event has for its next ones, from then on.
     pub bytes: u64,
 }
 
@@ -145,8 +145,8 @@ impl History {
         }
     }
 
-    /// Keeps events for a reader until it has read them, so many at most; it is told when many have come. Returns its number
-    /// and the place for that of the last event it has read.
+    /// Keeps events for a reader until it has read them, so many at most; it is told when many have come. Returns
+    /// its number and the place for that of the last event it has read.
     pub(crate) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, Arc<AtomicU64>) {
         let mut control = self.control.lock();
         control.next += 1;

@@ -12,8 +12,8 @@ pub enum Action {
     /// A block was given back while other streams may still use it. [`FreeCompleted`](Self::FreeCompleted)
     /// follows once they do not.
     FreeRequested,
-    /// The memory of a block can be used again. Where no [`FreeRequested`](Self::FreeRequested) came before, the block was given
-    /// back at this moment.
+    /// The memory of a block can be used again. Where no [`FreeRequested`](Self::FreeRequested) came before, the
+    /// block was given back at this moment.
     FreeCompleted,
     /// A live block is used on a further stream (`stream`). Kept only where it was asked for.
     StreamUse,

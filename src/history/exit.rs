@@ -11,8 +11,8 @@ unsafe extern "C" {
 /// Has a function called when the process ends by `exit` or by leaving `main`. Only the first one counts.
 pub(super) fn at_exit(function: fn()) {
     if AT_EXIT.set(function).is_ok() {
-        // SAFETY: `run` takes and returns nothing, unwinds never, and is part of the program, or of a library that is not
-        // unloaded before it has run (the C library is linked so).
+        // SAFETY: `run` takes and returns nothing, unwinds never, and is part of the program, or of a library that
+        // is not unloaded before it has run (the C library is linked so).
         let refused = unsafe { atexit(run) } != 0;
         if refused {
             eprintln!(

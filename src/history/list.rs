@@ -1,8 +1,9 @@
 //! A short list of events that one thread at a time fills, without a lock, and that others read meanwhile.
 //!
-//! Events are words: a head with the number, the action and what else there is, then the address, and size and bytes asked for
-//! in one. Stream and time stand only where they differ from those of the event before, pool, names and device where
-//! there are any, bytes asked for where they are far from the size. So most events take 24 bytes of the 72 of an [`Event`].
+//! Events are words: a head with the number, the action and what else there is, then the address, and size and
+//! bytes asked for in one. Stream and time stand only where they differ from those of the event before, pool, names
+//! and device where there are any, bytes asked for where they are far from the size. So most events take 24 bytes
+//! of the 72 of an [`Event`].
 //!
 //! ```text
 //! writer   state = busy ── number drawn ── words written ── state = so many words, not busy

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Whoever notes an event has the shard's flag or the core's lock, which guards the list too; what is noted without
-//! either goes to the list apart, which has a lock. So noting an event is one number from the counter of the allocator, and
-//! some stores (`list.rs`). The number is drawn while the list is busy: a reader that takes the counter first and
-//! then looks through all lists finds every event up to that number. Order is the order of things
+//! either goes to the list apart, which has a lock. So noting an event is one number from the counter of the
+//! allocator, and some stores (`list.rs`). The number is drawn while the list is busy: a reader that takes the
+//! counter first and then looks through all lists finds every event up to that number. Order is the order of things
 //! because events are noted while the block is in the hands of whoever notes them.
 
 use std::collections::VecDeque;
@@ -163,8 +163,8 @@ impl History {
         self.counters.sequence.load(Relaxed)
     }
 
-    /// Says what is wanted from now on, how many of the newest events, and who reads all. With nothing wanted all memory of
-    /// the history goes.
+    /// Says what is wanted from now on, how many of the newest events, and who reads all. With nothing wanted all
+    /// memory of the history goes.
     pub(super) fn set_wanted(&self, wanted: u32, most: u64, readers: Vec<Reading>) {
         {
             let mut store = self.store.lock();
@@ -175,7 +175,8 @@ impl History {
         }
         self.wanted.store(wanted, Relaxed);
         if wanted == 0 {
-            // What is in lists stays there, and means nothing to later readers: its numbers are those before their time.
+            // What is in lists stays there, and means nothing to later readers: its numbers are those before their
+            // time.
             *self.store.lock() = Store::default();
         }
     }

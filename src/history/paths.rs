@@ -16,8 +16,9 @@ pub(crate) struct OwnPath {
 }
 
 impl OwnPath {
-    /// A path for as long as this lives: with the process's number for each `%p`; with `.2`, `.3` and so on behind it where it is taken. What comes
-    /// after the name's first dot stays at the end: `a.trace.zst` becomes `a.2.trace.zst`.
+    /// A path for as long as this lives: with the process's number for each `%p`; with `.2`, `.3` and so on behind
+    /// it where it is taken. What comes after the name's first dot stays at the end: `a.trace.zst` becomes
+    /// `a.2.trace.zst`.
     pub(crate) fn new(pattern: &str) -> Self {
         let first = PathBuf::from(pattern.replace("%p", &std::process::id().to_string()));
         let mut taken = TAKEN.lock();
@@ -31,7 +32,8 @@ impl OwnPath {
         Self { path, for_ever: false }
     }
 
-    /// The same, and nobody of this process gets the path later: what one allocator wrote is not written over by the next.
+    /// The same, and nobody of this process gets the path later: what one allocator wrote is not written over by
+    /// the next.
     pub(crate) fn for_ever(pattern: &str) -> Self {
         let mut own = Self::new(pattern);
         own.for_ever = true;

@@ -141,8 +141,8 @@ impl PinnedAllocator {
         self.allocate_slowly(bytes, align)
     }
 
-    /// Blocks of at most `most` bytes (0: the largest request) that have `bytes` bytes together, for data larger than one
-    /// region can be. Bytes of each block and the block, in order.
+    /// Blocks of at most `most` bytes (0: the largest request) that have `bytes` bytes together, for data larger
+    /// than one region can be. Bytes of each block and the block, in order.
     ///
     /// # Errors
     ///
@@ -229,8 +229,9 @@ impl PinnedAllocator {
         }
     }
 
-    /// Looks which streams have passed what was freed, and waits for nothing, but for a device that was reset since: it is
-    /// waited for, because its events are gone. Requests do so by themselves when they find no free block.
+    /// Looks which streams have passed what was freed, and waits for nothing, but for a device that was reset
+    /// since: it is waited for, because its events are gone. Requests do so by themselves when they find no free
+    /// block.
     ///
     /// # Errors
     ///

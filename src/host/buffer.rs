@@ -36,8 +36,8 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// A page-locked slice, given back when dropped.
 ///
-/// Copies that were queued with [`upload`](Self::upload) or [`download`](Self::download) own the buffer until they have been
-/// waited for, so nobody reads what a device still writes.
+/// Copies that were queued with [`upload`](Self::upload) or [`download`](Self::download) own the buffer until they
+/// have been waited for, so nobody reads what a device still writes.
 pub struct PinnedBuffer<T: Plain> {
     owner: Arc<PinnedAllocator>,
     ptr: HostPtr,

@@ -74,9 +74,9 @@ impl PinnedAllocator {
     }
 
     /// Sets the metrics of page-locked memory ([`publish::HOST_METRICS`](crate::publish::HOST_METRICS)) to the
-    /// statistics, through the recorder that the program has installed; without one nothing happens. On demand, from any
-    /// thread. The label `device` is that of the options; `more` are put behind it, to tell several allocators of
-    /// one device apart.
+    /// statistics, through the recorder that the program has installed; without one nothing happens. On demand,
+    /// from any thread. The label `device` is that of the options; `more` are put behind it, to tell several
+    /// allocators of one device apart.
     pub fn publish(&self, more: &[(&'static str, String)]) {
         let mut labels = vec![Label::new("device", self.options().device.to_string())];
         labels.extend(more.iter().map(|(key, value)| Label::new(*key, value.clone())));

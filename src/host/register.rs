@@ -107,8 +107,8 @@ impl HostRegistry {
     /// # Errors
     ///
     /// [`Error::Argument`] for null, zero bytes, a start that is no multiple of the page, and memory that this kernel
-    /// cannot register; [`Error::State`] when a part of the range is registered; [`Error::Driver`] when the driver refuses, or
-    /// has no such call.
+    /// cannot register; [`Error::State`] when a part of the range is registered; [`Error::Driver`] when the driver
+    /// refuses, or has no such call.
     ///
     /// # Safety
     ///

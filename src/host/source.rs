@@ -193,8 +193,8 @@ impl HostDriver {
 }
 
 impl HostDriver {
-    /// An event that the device does not know any more went with a reset, which nobody has to tell of here. When all that the
-    /// device has to do is done, so is what came before the event.
+    /// An event that the device does not know any more went with a reset, which nobody has to tell of here. When
+    /// all that the device has to do is done, so is what came before the event.
     #[cold]
     fn outwait(&self, device: DeviceId, event: Event) -> DriverResult<()> {
         self.driver.synchronize_device(device)?;

@@ -67,8 +67,8 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
-/// The metrics of page-locked host memory, which [`PinnedAllocator::publish`](crate::host::PinnedAllocator::publish) sets, in the
-/// order of `docs/metrics.md`.
+/// The metrics of page-locked host memory, which
+/// [`PinnedAllocator::publish`](crate::host::PinnedAllocator::publish) sets, in the order of `docs/metrics.md`.
 pub const HOST_METRICS: &[Metric] = &[
     gauge("ascend_alloc_host_active_bytes", DEVICE, "page-locked bytes handed out or waiting for streams"),
     gauge("ascend_alloc_host_active_bytes_peak", DEVICE, "the highest value since the last reset of peaks"),

@@ -50,7 +50,8 @@ fn stat(to: &mut String, stat: &Stat) -> fmt::Result {
 }
 
 impl Stats {
-    /// The statistics as one JSON object, as docs/statistics.md says; driver calls and steps of the ladder are not in it.
+    /// The statistics as one JSON object, as docs/statistics.md says; driver calls and steps of the ladder are not
+    /// in it.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut text = String::new();

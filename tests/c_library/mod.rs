@@ -27,8 +27,8 @@ pub fn simulator() -> PathBuf {
     built("libascendcl.so")
 }
 
-/// What the linker is told so that a program finds this very library. Cargo sets `LD_LIBRARY_PATH` for tests, and an older
-/// build may lie there, so the path has to be of the kind that goes first.
+/// What the linker is told so that a program finds this very library. Cargo sets `LD_LIBRARY_PATH` for tests, and
+/// an older build may lie there, so the path has to be of the kind that goes first.
 pub fn rpath(library: &Path) -> String {
     let folder = library.parent().expect("a library lies in a folder");
     format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display())

@@ -222,7 +222,8 @@ fn length_and_number_of_values_are_limited() {
         let error = pickle::read(&bytes, &limits).unwrap_err();
         assert!(error.reason.contains("more than 1000 values"), "{error}");
     }
-    // Nor may the stack or the memo hold one value more often: these bytes may have been a few when they were compressed.
+    // Nor may the stack or the memo hold one value more often: these bytes may have been a few when they were
+    // compressed.
     for again in [&b"2"[..], b"h\x00", b"\x94"] {
         let bytes = [&b"]q\x00"[..], &again.repeat(2000), b"."].concat();
         let error = pickle::read(&bytes, &limits).unwrap_err();

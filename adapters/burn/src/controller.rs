@@ -6,7 +6,8 @@ use ascend_alloc::host::{PinnedBuffer, Plain};
 use burn::tensor::{Bytes, DType, Device, Element, Shape, Tensor, TensorData};
 use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
 
-/// The alignment that is promised. Blocks have more, but burn copies to ordinary memory with the one it is told, and that has no more.
+/// The alignment that is promised. Blocks have more, but burn copies to ordinary memory with the one it is told,
+/// and that has no more.
 const ALIGNMENT: usize = align_of::<u128>();
 
 /// A page-locked buffer as burn holds it.
@@ -58,8 +59,8 @@ pub fn bytes<T: Plain>(buffer: PinnedBuffer<T>) -> Bytes {
 
 /// The buffer as the data of a tensor, in place.
 ///
-/// A tensor that is made of it keeps the block only if it keeps the type: `Tensor::from_data(data, device)` turns the elements into
-/// the device's default type, `Tensor::from_data(data, (device, dtype))` leaves them.
+/// A tensor that is made of it keeps the block only if it keeps the type: `Tensor::from_data(data, device)` turns
+/// the elements into the device's default type, `Tensor::from_data(data, (device, dtype))` leaves them.
 ///
 /// # Panics
 ///
@@ -74,7 +75,8 @@ pub fn tensor_data<E: Element + Plain, S: Into<Shape>>(buffer: PinnedBuffer<E>, 
 ///
 /// # Panics
 ///
-/// When the shape has another number of elements than the buffer, or another rank than `D`, as burn's own constructors do.
+/// When the shape has another number of elements than the buffer, or another rank than `D`, as burn's own
+/// constructors do.
 #[must_use]
 #[track_caller]
 pub fn tensor<const D: usize>(

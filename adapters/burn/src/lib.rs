@@ -1,7 +1,7 @@
 //! Page-locked memory of `ascend-alloc` inside the tensors of burn, without a copy.
 //!
-//! A device copies from and to page-locked memory directly and beside computation. burn's tensors on the host take memory of
-//! others through `Bytes::from_controller`; this crate gives them blocks of a
+//! A device copies from and to page-locked memory directly and beside computation. burn's tensors on the host take
+//! memory of others through `Bytes::from_controller`; this crate gives them blocks of a
 //! [`PinnedAllocator`](ascend_alloc::host::PinnedAllocator):
 //!
 //! - [`tensor`], [`tensor_data`] and [`bytes`] wrap a [`PinnedBuffer`](ascend_alloc::host::PinnedBuffer);

@@ -70,8 +70,8 @@ impl From<io::Error> for LoadError {
     }
 }
 
-/// Loads all tensors of a safetensors file, each into a page-locked block of its own, in the order of the file. Data goes
-/// from the file to the block; there is no copy in between.
+/// Loads all tensors of a safetensors file, each into a page-locked block of its own, in the order of the file.
+/// Data goes from the file to the block; there is no copy in between.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@ use ascend_alloc::host::PinnedAllocator;
 use ascend_alloc::{DevicePtr, Error, Result};
 use burn::tensor::TensorData;
 
-/// Tells the allocator that work queued on a stream uses the data: when it is dropped, its block is not reused before that
-/// stream has passed.
+/// Tells the allocator that work queued on a stream uses the data: when it is dropped, its block is not reused
+/// before that stream has passed.
 ///
 /// Whoever queues the work must see to it that nobody changes the data before the work is done.
 ///
@@ -29,8 +29,8 @@ pub fn record_use(
     pinned.record_use(block, device, stream)
 }
 
-/// Data that is being copied to a device. It is kept, unchanged, until it has been [waited](Self::wait) for; dropping it
-/// waits too.
+/// Data that is being copied to a device. It is kept, unchanged, until it has been [waited](Self::wait) for;
+/// dropping it waits too.
 #[must_use = "dropping it waits for the copy"]
 #[derive(Debug)]
 pub struct Upload {
@@ -62,8 +62,8 @@ impl Upload {
             }
             let host = data.as_bytes().as_ptr() as u64;
             let copy = HostCopy { host, device: target.address(), bytes, to_host: false };
-            // SAFETY: the range is the data's, in a live block of page-locked memory. This value owns the data, lets nobody
-            // change it, and gives it up only after a wait for the stream.
+            // SAFETY: the range is the data's, in a live block of page-locked memory. This value owns the data,
+            // lets nobody change it, and gives it up only after a wait for the stream.
             if let Err(error) = unsafe { pinned.driver().copy_async(device, copy, stream) } {
                 return Err((error.into(), data));
             }

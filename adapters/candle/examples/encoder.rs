@@ -1,5 +1,6 @@
-//! An encoder of the size of BERT-tiny (2 layers, 128 wide, 2 heads, 512 inside) in candle, whose dense layers run on the
-//! device: product, bias and GELU chained in one operation each. The weights are made up; both ways must agree.
+//! An encoder of the size of BERT-tiny (2 layers, 128 wide, 2 heads, 512 inside) in candle, whose dense layers run
+//! on the device: product, bias and GELU chained in one operation each. The weights are made up; both ways must
+//! agree.
 //!
 //! `cargo run -p ascend-alloc-candle --example encoder`
 

@@ -1,8 +1,9 @@
 //! Operations of candle whose device memory comes from `ascend-alloc`.
 //!
-//! An operation of this crate is a custom operation of candle: it copies its inputs to the device through page-locked memory, runs
-//! work there on blocks of a [`DeviceAllocator`](ascend_alloc::DeviceAllocator), and copies the result back. One operation may chain as many
-//! steps as it likes; what they hand to one another stays on the device. Gradients work as for any custom operation.
+//! An operation of this crate is a custom operation of candle: it copies its inputs to the device through
+//! page-locked memory, runs work there on blocks of a [`DeviceAllocator`](ascend_alloc::DeviceAllocator), and
+//! copies the result back. One operation may chain as many steps as it likes; what they hand to one another stays
+//! on the device. Gradients work as for any custom operation.
 //!
 //! ```
 //! use std::sync::Arc;

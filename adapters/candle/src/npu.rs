@@ -72,7 +72,8 @@ impl Npu {
         Inplace1::new(self.clone(), name, change)
     }
 
-    /// An operation that changes its tensor and reads `N` others, for `Tensor::inplace_op2` (one) and `inplace_op3` (two).
+    /// An operation that changes its tensor and reads `N` others, for `Tensor::inplace_op2` (one) and `inplace_op3`
+    /// (two).
     pub fn inplace_n<const N: usize, F>(&self, name: &'static str, change: F) -> InplaceN<N>
     where
         F: Fn(&Pass<'_>, &mut NpuTensor, [&NpuTensor; N]) -> Result<()> + Send + Sync + 'static,
@@ -158,8 +159,8 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// The stream on which steps queue their work. What the inputs hold is there when the stream comes to that work, and the result
-    /// is read when it has passed it.
+    /// The stream on which steps queue their work. What the inputs hold is there when the stream comes to that
+    /// work, and the result is read when it has passed it.
     #[must_use]
     pub fn stream(&self) -> Stream {
         self.npu.stream
@@ -190,7 +191,8 @@ impl Pass<'_> {
         Ok(NpuTensor { buffer, dtype, shape })
     }
 
-    /// A step on the host: copies the inputs from the device, lets `work` fill the result, and copies that to the device.
+    /// A step on the host: copies the inputs from the device, lets `work` fill the result, and copies that to the
+    /// device.
     ///
     /// # Errors
     ///

@@ -15,11 +15,12 @@ pub const ALIGNMENT: u64 = 512;
 
 /// Device memory for one stream of one device, out of an allocator that any number of storages share.
 ///
-/// Made for `MemoryAllocationMode::Dedicated`, where cubecl's own pools pass everything through: each tensor is then one
-/// block of the allocator. [`TensorMemory`](crate::TensorMemory) puts the two together. In the other modes it works too, but two caches lie on
-/// one another, and the allocator sees pages where it could see tensors.
+/// Made for `MemoryAllocationMode::Dedicated`, where cubecl's own pools pass everything through: each tensor is
+/// then one block of the allocator. [`TensorMemory`](crate::TensorMemory) puts the two together. In the other modes
+/// it works too, but two caches lie on one another, and the allocator sees pages where it could see tensors.
 ///
-/// A block is freed in the order of its stream, at once in [`dealloc`](ComputeStorage::dealloc): the allocator knows which streams were
+/// A block is freed in the order of its stream, at once in [`dealloc`](ComputeStorage::dealloc): the allocator
+/// knows which streams were
 /// [recorded](AscendResource::record_use) and hands the memory out again only where that is in order, so nothing is left for
 /// [`flush`](ComputeStorage::flush) to do. Dropping the storage frees what it still holds.
 pub struct AscendStorage {
@@ -57,7 +58,8 @@ impl AscendStorage {
         self.stream
     }
 
-    /// Why the last [`alloc`](ComputeStorage::alloc) that failed did, once: cubecl's errors have no room for the whole report.
+    /// Why the last [`alloc`](ComputeStorage::alloc) that failed did, once: cubecl's errors have no room for the
+    /// whole report.
     pub fn take_refusal(&mut self) -> Option<Error> {
         self.refused.take()
     }
@@ -193,8 +195,8 @@ impl AscendResource {
         self.stream
     }
 
-    /// Tells the allocator that work on `stream` uses the block too: once freed, its memory is not handed out again before
-    /// that stream has passed the free.
+    /// Tells the allocator that work on `stream` uses the block too: once freed, its memory is not handed out again
+    /// before that stream has passed the free.
     ///
     /// # Errors
     ///

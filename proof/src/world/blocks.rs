@@ -191,9 +191,8 @@ impl Inner {
         }
     }
 
-    /// A block has another length now, and its mark at the new end.
-    /// New bytes are in order for the block's own stream only: the others come behind it from here on, and those that cannot
-    /// use the block no more.
+    /// A block has another length now, and its mark at the new end. New bytes are in order for the block's own
+    /// stream only: the others come behind it from here on, and those that cannot use the block no more.
     fn order_users(&mut self, block: &Block) {
         let Some(at) = self.model.live.iter().position(|live| live.address == block.address) else { return };
         let home = block.users.first().and_then(|&home| self.model.lane_of(home)).filter(|_| block.has_home);

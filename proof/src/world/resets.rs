@@ -5,8 +5,8 @@ use crate::model::granted;
 use crate::surface::Kind;
 
 impl Inner {
-    /// A device is reset. What was on it is forgotten: a block that was live can be freed once, and nothing comes of it; pools stay,
-    /// empty; graphs and sleep have ended.
+    /// A device is reset. What was on it is forgotten: a block that was live can be freed once, and nothing comes
+    /// of it; pools stay, empty; graphs and sleep have ended.
     pub(super) fn reset(&mut self, device: bool) {
         let device = self.device(device);
         if !self.owned || !self.machine.reset(device) {

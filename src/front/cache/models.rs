@@ -1,5 +1,6 @@
-//! What the front's memory orders must give, under loom: `RUSTFLAGS="--cfg ascend_alloc_loom" cargo test -p ascend-alloc
-//! --lib models`. A model goes through all interleavings with few preemptions, and through every value that each load may see.
+//! What the front's memory orders must give, under loom: `RUSTFLAGS="--cfg ascend_alloc_loom" cargo test -p
+//! ascend-alloc --lib models`. A model goes through all interleavings with few preemptions, and through every value
+//! that each load may see.
 
 use std::sync::Arc;
 

@@ -33,8 +33,8 @@ pub fn read(bytes: &[u8], limits: &Limits) -> Result<Tree, FileError> {
     Reader::new(bytes, limits).run()
 }
 
-/// Marks that may be open at a time. A writer has one for each list or dictionary that it is in, and those are not nested so
-/// deep.
+/// Marks that may be open at a time. A writer has one for each list or dictionary that it is in, and those are not
+/// nested so deep.
 const MOST_MARKS: usize = 1000;
 
 struct Reader<'a> {

@@ -4,10 +4,10 @@
 //! cargo run --release -p ascend-alloc-cubecl --example compare -- traces/T1.trace.zst traces/T8.trace.zst
 //! ```
 //!
-//! For each trace and each way of managing memory: the peak of the device's physical memory, as the device counts its pages, over
-//! the trace's peak of live bytes; calls of the storage (alloc, dealloc, flush) and calls of the device's driver; and the
-//! CPU time of the host for one operation (an allocation or a free) without the time inside the driver, the least of several
-//! rounds in which the ways take turns.
+//! For each trace and each way of managing memory: the peak of the device's physical memory, as the device counts
+//! its pages, over the trace's peak of live bytes; calls of the storage (alloc, dealloc, flush) and calls of the
+//! device's driver; and the CPU time of the host for one operation (an allocation or a free) without the time
+//! inside the driver, the least of several rounds in which the ways take turns.
 
 mod ways;
 
