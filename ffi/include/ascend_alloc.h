@@ -650,7 +650,8 @@ typedef struct ascend_alloc_host_stats_t {
 /*
  Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
  stream; null when there is none. Called without any lock, by the thread that allocates; it must not
- allocate from the same pool, and nothing may be thrown out of it.
+ allocate from the same pool, must not give memory that this library has handed out (the request then fails, and the
+ memory stays with the source), and nothing may be thrown out of it.
  */
 typedef void *(*ascend_alloc_source_malloc_t)(size_t size, int device, void *stream, void *user);
 
@@ -1881,6 +1882,19 @@ int ascend_alloc_reset_accumulated_stats(int device);
  Unless ascend_alloc_init was called before, what it asks of the environment holds.
  */
 int ascend_alloc_set_memory_fraction(double fraction, int device);
+
+/*
+ The most physical memory, in bytes, that this library may hold on the device goes to *limit, whoever set that, the
+ configuration or ascend_alloc_set_memory_fraction; SIZE_MAX where there is no limit. Sets the allocator up if nobody has.
+
+ Callable from any thread.
+
+ # Safety
+
+ limit is null or valid for a write. Else as ascend_alloc_init.
+ */
+int ascend_alloc_memory_limit(int device,
+                              size_t *limit);
 
 /*
  What is known of the live block that begins at ptr. Callable from any thread.

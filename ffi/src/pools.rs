@@ -16,7 +16,8 @@ const SERIAL_BITS: u32 = 40;
 
 /// Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
 /// stream; null when there is none. Called without any lock, by the thread that allocates; it must not
-/// allocate from the same pool, and nothing may be thrown out of it.
+/// allocate from the same pool, must not give memory that this library has handed out (the request then fails, and the
+/// memory stays with the source), and nothing may be thrown out of it.
 pub type AscendAllocSourceMalloc = Option<
     unsafe extern "C" fn(size: usize, device: c_int, stream: *mut c_void, user: *mut c_void) -> *mut c_void,
 >;

@@ -159,6 +159,27 @@ pub unsafe extern "C" fn ascend_alloc_set_memory_fraction(fraction: f64, device:
     })
 }
 
+/// The most physical memory, in bytes, that this library may hold on the device goes to *limit, whoever set that, the
+/// configuration or ascend_alloc_set_memory_fraction; SIZE_MAX where there is no limit. Sets the allocator up if nobody has.
+///
+/// Callable from any thread.
+///
+/// # Safety
+///
+/// limit is null or valid for a write. Else as ascend_alloc_init.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_memory_limit(device: c_int, limit: *mut usize) -> c_int {
+    guard::status(|| {
+        let place = arguments::place(limit, "limit")?;
+        let device = process::device(device)?;
+        // SAFETY: the caller's promise.
+        let found = unsafe { process::allocator() }?.memory_limit(device)?;
+        // SAFETY: the caller's promise.
+        unsafe { place.write(found.map_or(usize::MAX, |bytes| bytes as usize)) };
+        Ok(())
+    })
+}
+
 /// What the library knows of a live block. Sizes in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -72,6 +72,11 @@ static void blocks(void) {
         REFUSED(ascend_alloc_device_was_reset(device));
         REFUSED(ascend_alloc_set_peers(0, &device, 1));
     }
+    size_t limit = 7;
+    REFUSED(ascend_alloc_memory_limit(0, NULL));
+    REFUSED(ascend_alloc_memory_limit(-1, &limit));
+    REFUSED(ascend_alloc_memory_limit(99, &limit));
+    CHECK(limit == 7);
     REFUSED(ascend_alloc_set_memory_fraction(0.0, 0));
     REFUSED(ascend_alloc_set_memory_fraction(-1.0, 0));
     REFUSED(ascend_alloc_set_memory_fraction(NAN, 0));

@@ -75,10 +75,19 @@ static void basics(void) {
     OK(ascend_alloc_empty_cache(0));
     OK(ascend_alloc_empty_cache(-1));
     CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    size_t left = 0, total = 0, limit = 1;
+    ACL(aclrtGetMemInfo(ACL_HBM_MEM, &left, &total));
+    OK(ascend_alloc_memory_limit(0, &limit));
+    CHECK(limit == SIZE_MAX);
+    OK(ascend_alloc_set_memory_fraction(0.25, 0));
+    OK(ascend_alloc_memory_limit(0, &limit));
+    CHECK(limit == total / 4);
     OK(ascend_alloc_set_memory_fraction(0.001, 0));
     CHECK(ascend_alloc_malloc(1024 * MIB, 0, NULL) == NULL);
     CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY && said("limit"));
     OK(ascend_alloc_set_memory_fraction(1.0, 0));
+    OK(ascend_alloc_memory_limit(0, &limit));
+    CHECK(limit == SIZE_MAX);
     CHECK(stats_of(0).num_ooms == 1);
 
     /* A device that nobody has used. */
