@@ -75,6 +75,7 @@ def install(conf: str | None = None) -> None:
 def start_trace(path: str | os.PathLike) -> None:
     """Begins to record what happens to memory as a trace that `ascend-alloc replay` reads, compressed if the name ends with
     .zst; what is live stands at its beginning. For both forms. Raises RuntimeError when the file cannot be written."""
+    _initialise()
     _tell("ascend_alloc_trace_start", os.fsencode(path))
 
 
@@ -91,7 +92,16 @@ def mark(text: str) -> None:
 def write_snapshot(path: str | os.PathLike) -> None:
     """Writes all memory of all devices at this moment to a file: a pickle that PyTorch's memory tools read, or JSON if the
     name ends with .json. For both forms; unlike torch.npu.memory._dump_snapshot() without Python's stacks."""
+    _initialise()
     _tell("ascend_alloc_snapshot_write", os.fsencode(path), 0)
+
+
+def _initialise() -> None:
+    """In the full form the library is set up by torch_npu's own first use of a device, with the configuration of `install`."""
+    if _installed is not None:
+        import torch_npu
+
+        torch_npu.npu.init()
 
 
 def _tell(function: str, *arguments) -> None:

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace ascend_alloc_torch {
 namespace {
@@ -61,6 +62,15 @@ int submit(int device, void *, int, void *) {
   } catch (...) {
     return 1;
   }
+}
+
+// Whether the stream that the caller works on is the block's own. A wait that torch_npu has put into that stream orders
+// all that the block's memory is used for next; a wait in any other stream does not.
+bool is_on_its_stream(void *block) {
+  ascend_alloc_block_info_t info{};
+  info.struct_size = sizeof info;
+  must(ascend_alloc_block_info(block, &info), "the stream of a block");
+  return info.stream == current_stream(info.device);
 }
 
 // Torch_npu's own functions that free memory, such as the one that clears up behind tensors of other processes.
@@ -116,8 +126,19 @@ void Allocator::copy_data(void *dest, const void *src, std::size_t count) const 
 
 c10::DataPtr Allocator::allocate_with_aligned(size_t size, size_t aligned_kb) const {
   const int device = current_device();
-  void *block = size == 0 ? nullptr : get(size, aligned_kb * 1024, device, current_stream(device));
-  return {block, block, &deleter, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
+  const size_t alignment = aligned_kb * 1024;
+  // The library aligns to powers of two. Anything else is found inside of a larger block, as torch_npu does it.
+  const bool is_power = (alignment & (alignment - 1)) == 0;
+  void *block = nullptr, *first = nullptr;
+  if (size != 0) {
+    block = get(is_power ? size : size + alignment, is_power ? alignment : 0, device, current_stream(device));
+    first = block;
+    if (!is_power) {
+      const auto address = reinterpret_cast<uintptr_t>(block);
+      first = reinterpret_cast<void *>((address + alignment - 1) / alignment * alignment);
+    }
+  }
+  return {first, block, &deleter, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
 }
 
 void *Allocator::raw_alloc(size_t size) {
@@ -129,9 +150,12 @@ void *Allocator::raw_alloc_with_stream(size_t size, aclrtStream stream) {
   return size == 0 ? nullptr : get(size, 0, current_device(), stream);
 }
 
-void Allocator::raw_delete(void *ptr) { give_back(ptr); }
+void Allocator::raw_delete(void *ptr) { must(give_back(ptr), "a block that is given back"); }
 
-void Allocator::deleter(void *block) { instance().give_back(block); }
+// A destructor is no place to throw; what the library refuses it has kept as it was.
+void Allocator::deleter(void *block) {
+  if (instance().give_back(block) != ASCEND_ALLOC_STATUS_OK) TORCH_WARN("ascend_alloc: ", last_error());
+}
 
 void *Allocator::get(size_t size, size_t alignment, int device, aclrtStream stream) const {
   void *block = nullptr;
@@ -159,32 +183,30 @@ void Allocator::refuse(size_t size, int device) const {
   TORCH_CHECK(status == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY, "ascend_alloc: ", size, " bytes on device ", device,
               " were refused: ", text);
   std::vector<base::OutOfMemoryObserver> observers;
-  double fraction = 1.0;
   {
     std::lock_guard<std::mutex> lock(settings_mutex_);
     observers = observers_;
-    if (static_cast<size_t>(device) < fractions_.size()) fraction = fractions_[device];
   }
   if (!observers.empty()) {
-    size_t free = 0, total = 0;
+    size_t free = 0, total = 0, limit = SIZE_MAX;
     (void)aclrtGetMemInfo(ACL_HBM_MEM, &free, &total);
-    const auto limit = static_cast<int64_t>(fraction * static_cast<double>(total));
-    for (const auto &observer : observers) observer(device, static_cast<int64_t>(size), limit, static_cast<int64_t>(free));
+    ascend_alloc_memory_limit(device, &limit);
+    const auto most = static_cast<int64_t>(std::min(limit, total));
+    for (const auto &observer : observers) observer(device, static_cast<int64_t>(size), most, static_cast<int64_t>(free));
   }
   TORCH_CHECK_WITH(OutOfMemoryError, false, "NPU out of memory. ", text);
 }
 
-void Allocator::give_back(void *block) {
-  if (block == nullptr) return;
-  if (noted_.load(std::memory_order_relaxed) && forget(block)) return;
+int Allocator::give_back(void *block) {
+  if (block == nullptr) return ASCEND_ALLOC_STATUS_OK;
+  if (noted_.load(std::memory_order_relaxed) && forget(block)) return ASCEND_ALLOC_STATUS_OK;
   if (c10::memoryProfilingEnabled()) {
     ascend_alloc_block_info_t info{};
     info.struct_size = sizeof info;
     if (ascend_alloc_block_info(block, &info) == ASCEND_ALLOC_STATUS_OK)
       report(block, -static_cast<int64_t>(info.requested), info.device);
   }
-  // A destructor is no place to throw; what the library refuses it has kept as it was.
-  if (ascend_alloc_release(block) != ASCEND_ALLOC_STATUS_OK) TORCH_WARN("ascend_alloc: ", last_error());
+  return ascend_alloc_release(block);
 }
 
 bool Allocator::forget(void *block) {
@@ -225,7 +247,9 @@ void Allocator::recordStream(const c10::DataPtr &ptr, c10_npu::NPUStream stream)
 }
 
 void Allocator::eraseStream(const c10::DataPtr &ptr, c10_npu::NPUStream stream) {
-  if (void *block = getBlockPtr(ptr)) must(ascend_alloc_erase_stream(block, stream.stream(false)), "a stream that is done with a block");
+  void *block = getBlockPtr(ptr);
+  if (block == nullptr || !is_on_its_stream(block)) return;
+  must(ascend_alloc_erase_stream(block, stream.stream(false)), "a stream that is done with a block");
 }
 
 void Allocator::recordHcclWorkForBlock(void *block, void *work) {
@@ -236,23 +260,25 @@ void Allocator::recordHcclWorkForBlock(void *block, void *work) {
 }
 
 // A block may be freed and handed out anew before its work tells that it is done: only what was recorded for the
-// present block counts. Streams are erased when the last work is done, because work does not say which was its.
+// present block counts, and the lock keeps it the present one. Streams are erased when the last work is done, because
+// work does not say which was its. Where one of them was waited for in another stream than the block's, all stay.
 void Allocator::eraseStreamWithBlockPtr(void *block, c10_npu::NPUStream stream, void *work) {
   if (block == nullptr) return;
-  std::vector<aclrtStream> streams;
-  {
-    std::lock_guard<std::mutex> lock(notes_mutex_);
-    auto found = works_.find(block);
-    if (found == works_.end()) return;
-    auto &[pending, erased] = found->second;
-    auto done = pending.find(work);
-    if (done == pending.end()) return;
-    pending.erase(done);
-    erased.push_back(stream.stream(false));
-    if (!pending.empty()) return;
-    streams.swap(erased);
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  auto found = works_.find(block);
+  if (found == works_.end()) return;
+  auto &[pending, erased] = found->second;
+  auto done = pending.find(work);
+  if (done == pending.end()) return;
+  if (!is_on_its_stream(block)) {
     works_.erase(found);
+    return;
   }
+  pending.erase(done);
+  erased.push_back(stream.stream(false));
+  if (!pending.empty()) return;
+  const auto streams = std::move(erased);
+  works_.erase(found);
   for (aclrtStream raw : streams) must(ascend_alloc_erase_stream(block, raw), "a stream that is done with a block");
 }
 
@@ -265,26 +291,38 @@ std::string Allocator::name() { return "ascend_alloc"; }
 
 void Allocator::init(int device_count) {
   std::lock_guard<std::mutex> lock(settings_mutex_);
-  if (device_count_ == 0) connect(conf_);
-  if (static_cast<size_t>(device_count) > fractions_.size()) fractions_.resize(device_count, 1.0);
-  device_count_ = static_cast<int>(fractions_.size());
+  if (device_count_ == 0) {
+    connect(conf_);
+    history_.connect();
+  }
+  device_count_ = std::max(device_count_.load(), device_count);
 }
 
 bool Allocator::initialized() { return device_count_ > 0; }
 
+// Before init() the library is not set up: a call that would do that would do it without the configuration.
+void Allocator::must_know(int device) const {
+  TORCH_CHECK(device >= 0 && device < device_count_, "ascend_alloc: no device ", device, " among the ", device_count_.load(),
+              " that torch_npu has initialised");
+}
+
 #ifdef AA_HAS_getMemoryFraction
 double Allocator::getMemoryFraction(int device) {
-  std::lock_guard<std::mutex> lock(settings_mutex_);
-  TORCH_CHECK(device >= 0 && static_cast<size_t>(device) < fractions_.size(), "ascend_alloc: no device ", device);
-  return fractions_[device];
+  must_know(device);
+  size_t limit = 0, free = 0, total = 0;
+  must(ascend_alloc_memory_limit(device, &limit), "the memory limit");
+  if (limit == SIZE_MAX) return 1.0;
+  c10::OptionalDeviceGuard guard(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  const int code = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total);
+  TORCH_CHECK(code == ACL_SUCCESS && total > 0, "ascend_alloc: aclrtGetMemInfo of device ", device, " answered ", code);
+  return std::min(1.0, static_cast<double>(limit) / static_cast<double>(total));
 }
 #endif
 
 void Allocator::setMemoryFraction(double fraction, int device) {
-  must(ascend_alloc_set_memory_fraction(fraction, device), "the memory fraction");
-  std::lock_guard<std::mutex> lock(settings_mutex_);
-  if (static_cast<size_t>(device) >= fractions_.size()) fractions_.resize(device + 1, 1.0);
-  fractions_[device] = fraction;
+  must_know(device);
+  // To torch 0 is a limit of no bytes.
+  must(ascend_alloc_set_memory_fraction(fraction == 0 ? std::numeric_limits<double>::min() : fraction, device), "the memory fraction");
 }
 
 void Allocator::emptyCacheImpl(bool check_error, bool) { emptyCache(check_error); }

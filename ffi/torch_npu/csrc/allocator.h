@@ -127,7 +127,9 @@ class Allocator final : public base::NPUAllocator {
   static void deleter(void *block);
   void *get(size_t size, size_t alignment, int device, aclrtStream stream) const;
   [[noreturn]] void refuse(size_t size, int device) const;
-  void give_back(void *block);
+  // The library's answer; a block that is never handed out again counts as given back.
+  int give_back(void *block);
+  void must_know(int device) const;
   // Forgets what was noted of a block by its address.
   bool forget(void *block);
 
@@ -150,7 +152,6 @@ class Allocator final : public base::NPUAllocator {
 
   mutable std::mutex settings_mutex_;
   std::optional<std::string> conf_;
-  std::vector<double> fractions_;
   std::vector<base::OutOfMemoryObserver> observers_;
   std::unordered_map<std::string, std::weak_ptr<void>> imports_;
 };

@@ -2,24 +2,20 @@
 #include "allocator.h"
 
 #include "errors.h"
+#include "visit.h"
 
 namespace ascend_alloc_torch {
 namespace {
 
 // The blocks of a pool that are live.
 std::vector<void *> live_blocks(int device, uint64_t number) {
-  struct Found {
-    uint64_t number;
-    bool in_pool;
-    std::vector<void *> blocks;
-  } found{number, false, {}};
-  auto visit = [](const ascend_alloc_segment_entry_t *segment, const ascend_alloc_block_entry_t *block, void *user) {
-    auto &all = *static_cast<Found *>(user);
-    if (segment) all.in_pool = segment->pool == all.number;
-    if (block && all.in_pool && block->state == ASCEND_ALLOC_BLOCK_STATE_ALLOCATED) all.blocks.push_back(block->ptr);
-  };
-  must(ascend_alloc_snapshot_visit(device, visit, &found), "a snapshot");
-  return std::move(found.blocks);
+  std::vector<void *> blocks;
+  bool in_pool = false;
+  visit(device, [&](const ascend_alloc_segment_entry_t *segment, const ascend_alloc_block_entry_t *block) {
+    if (segment) in_pool = segment->pool == number;
+    if (block && in_pool && block->state == ASCEND_ALLOC_BLOCK_STATE_ALLOCATED) blocks.push_back(block->ptr);
+  });
+  return blocks;
 }
 
 struct Checkpoint final : base::AllocatorState {

@@ -58,6 +58,14 @@ int64_t free_memory(int device) {
 
 } // namespace
 
+void History::connect() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    connected_ = true;
+  }
+  watch();
+}
+
 void History::record(bool enabled, base::CreateContextFn recorder, size_t most, base::RecordContext when) {
   TORCH_CHECK(when == base::RecordContext::NEVER || recorder, "ascend_alloc: stacks are wanted, and nothing takes them");
   {
@@ -66,10 +74,8 @@ void History::record(bool enabled, base::CreateContextFn recorder, size_t most, 
     recorder_ = recorder;
     most_ = std::max<size_t>(most, 1);
     when_ = enabled ? when : base::RecordContext::NEVER;
-    if (!enabled) {
-      entries_.clear();
-      contexts_.clear();
-    }
+    entries_.clear();
+    if (!enabled) contexts_.clear();
   }
   watch();
 }
@@ -106,7 +112,7 @@ std::shared_ptr<c10::GatheredContext> History::context_of(const void *block) {
 void History::watch() {
   std::lock_guard<std::mutex> lock(mutex_);
   const bool wanted = enabled_ || !trackers_.empty();
-  if (wanted == watching_) return;
+  if (!connected_ || wanted == watching_) return;
   must(ascend_alloc_set_event_hook(wanted ? told : nullptr, this, nullptr), "the event hook");
   watching_ = wanted;
 }
@@ -123,13 +129,14 @@ void History::note(const ascend_alloc_event_t &event) {
   const auto action = action_of(event.action);
   if (!action) return;
   const bool allocates = *action == Entry::ALLOC;
+  const bool frees = *action == Entry::FREE_REQUESTED || *action == Entry::FREE_COMPLETED;
   base::CreateContextFn recorder = nullptr;
   base::RecordContext when;
   std::vector<Tracker> trackers;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     when = when_;
-    const auto least = allocates ? base::RecordContext::STATE : base::RecordContext::ALL;
+    const auto least = allocates ? base::RecordContext::STATE : frees ? base::RecordContext::ALL : base::RecordContext::ALLOC;
     if (when >= least) recorder = recorder_;
     trackers = trackers_;
   }
@@ -137,8 +144,10 @@ void History::note(const ascend_alloc_event_t &event) {
   auto context = recorder ? recorder() : nullptr;
   const auto pool = pool_of(pools_, event);
   const int64_t address = *action == Entry::OOM ? free_memory(event.device) : reinterpret_cast<int64_t>(event.ptr);
-  const bool shown = when >= (allocates ? base::RecordContext::ALLOC : base::RecordContext::ALL);
-  const Entry made = entry(*action, event.device, address, event.size, event.stream, pool, shown ? context : nullptr);
+  auto shown = when >= base::RecordContext::ALLOC ? context : nullptr;
+  // Where frees have no stacks of their own they are told with that of the allocation.
+  if (frees && !shown && when >= base::RecordContext::ALLOC) shown = context_of(event.ptr);
+  const Entry made = entry(*action, event.device, address, event.size, event.stream, pool, std::move(shown));
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (enabled_) {

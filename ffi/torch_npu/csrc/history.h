@@ -20,7 +20,9 @@ class History {
 
   explicit History(Pools &pools) : pools_(pools) {}
 
-  // Begins, changes or ends the recording.
+  // The library is set up, so that it can be asked to tell. What was wanted before takes effect now.
+  void connect();
+  // Begins, changes or ends the recording. What was recorded before is gone.
   void record(bool enabled, base::CreateContextFn recorder, size_t most, base::RecordContext when);
   bool enabled();
   // From now on the function is told of every entry. Unlike torch's own allocator's, ours are called without a lock.
@@ -38,6 +40,7 @@ class History {
   Pools &pools_;
   std::mutex mutex_;
   bool enabled_ = false;
+  bool connected_ = false;
   bool watching_ = false;
   size_t most_ = 0;
   base::CreateContextFn recorder_ = nullptr;

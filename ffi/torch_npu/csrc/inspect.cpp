@@ -2,25 +2,12 @@
 #include "allocator.h"
 
 #include "errors.h"
+#include "visit.h"
 
 #include <algorithm>
 
 namespace ascend_alloc_torch {
 namespace {
-
-using Visit = std::function<void(const ascend_alloc_segment_entry_t *, const ascend_alloc_block_entry_t *)>;
-
-void visited(const ascend_alloc_segment_entry_t *segment, const ascend_alloc_block_entry_t *block, void *visit) {
-  try {
-    (*static_cast<Visit *>(visit))(segment, block);
-  } catch (...) {
-    // Out of host memory; the caller sees less than there is.
-  }
-}
-
-void visit(int device, Visit function) {
-  must(ascend_alloc_snapshot_visit(device, visited, &function), "a snapshot");
-}
 
 base::Stat of(const ascend_alloc_stat_t &stat) {
   base::Stat made;

@@ -11,7 +11,7 @@ from collections import Counter
 
 import torch
 import torch_npu
-from checking import check, main, no_findings
+from checking import check, main, no_findings, simulator
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 OURS = os.environ.get("INTEROP_ALLOCATOR") == "ours"
@@ -150,7 +150,18 @@ def raw() -> str:
     assert npu.memory_allocated() == before
     nothing = block(0)
     assert nothing.data_ptr() == 0 and npu.memory_allocated() == before
-    return "5 MiB on the current stream, 1 MiB on another, and nothing at all"
+    for wrong in (place, 12345 << 12):
+        try:
+            npu.caching_allocator_delete(wrong)
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError(f"{wrong:#x} is no live block, and was given back")
+    aligned = torch_npu.empty_with_format((MIB,), dtype=torch.uint8, device="npu:0", base_addr_aligned_kb=3)
+    assert aligned.data_ptr() % (3 * KIB) == 0 and npu.memory_allocated() >= before + MIB
+    del aligned
+    assert npu.memory_allocated() == before
+    return "5 MiB on the current stream, 1 MiB on another, nothing at all, 3 KiB as alignment; two wrong addresses refused"
 
 
 @check("too much")
@@ -193,6 +204,15 @@ def share() -> str:
         pass
     else:
         raise AssertionError("more than half was handed out")
+    if hasattr(npu, "get_per_process_memory_fraction"):
+        assert abs(npu.get_per_process_memory_fraction(0) - 0.5) < 1e-6 and npu.get_per_process_memory_fraction(1) == 1.0
+    npu.set_per_process_memory_fraction(0.0, 0)
+    try:
+        block(3 * MIB)
+    except OutOfMemory:
+        pass
+    else:
+        raise AssertionError("a block was handed out of nothing")
     elsewhere = block(int(total * 0.6), 1)
     del elsewhere
     npu.set_per_process_memory_fraction(1.0, 0)
@@ -244,6 +264,57 @@ def histories() -> str:
     del kept
     emptied()
     return f"a block's life, an out of memory, stacks, a file; 10 entries at most; off: {sorted(actions)}"
+
+
+@check("histories of allocations")
+def of_allocations() -> str:
+    emptied()
+
+    def begin() -> list[dict]:
+        """Begins a history, and returns what is in it."""
+        npu.memory._record_memory_history(enabled="all", context="alloc", stacks="python")
+        return [entry for entry in npu.memory._snapshot()["device_traces"][0] if entry["action"] != "snapshot"]
+
+    assert not begin()
+    gone = block(3 * MIB)
+    place = gone.data_ptr()
+    del gone
+    life = [entry for entry in npu.memory._snapshot()["device_traces"][0] if entry.get("addr") == place]
+    of_block = [entry for entry in life if "segment" not in entry["action"]]
+    assert [entry["action"] for entry in of_block] == ["alloc", "free_requested", "free_completed"], life
+    for entry in of_block:
+        names = [frame["name"] for frame in entry["frames"]]
+        assert "of_allocations" in names, f"{entry['action']} has {names}"
+    assert not begin(), "what was recorded before is still there"
+    npu.memory._record_memory_history(enabled=None)
+    emptied()
+    return "frees have the stacks of their allocations; another beginning forgets what was before"
+
+
+@check("erase_stream")
+def erased() -> str:
+    emptied()
+    side, other = npu.Stream(), npu.Stream()
+
+    def left(where: torch.npu.Stream) -> int:
+        """How many blocks wait after one was freed under work of the side stream, which was erased in another."""
+        there = block(4 * MIB)
+        there.record_stream(side)
+        with simulator().busy(side.npu_stream):
+            with npu.stream(where):
+                torch_npu.erase_stream(there, side)
+            del there
+            waiting = npu.memory_stats()["active.all.current"]
+        npu.synchronize()
+        emptied()
+        return waiting
+
+    # The block's own stream has waited for the side stream: what it does next may use the memory.
+    assert left(npu.current_stream()) == 0
+    # Another stream has: the block's own comes after nothing.
+    assert left(other) == 1, "a block was freed at once although its stream waits for nothing"
+    assert npu.memory_stats()["active.all.current"] == 0
+    return "a mark is taken away where the block's own stream has waited, and nowhere else"
 
 
 if OURS:
