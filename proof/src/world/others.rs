@@ -241,6 +241,8 @@ impl Inner {
             }
             Err(refusal) => {
                 let fine = refusal.kind == Kind::OutOfMemory || self.is_planned(&refusal);
+                // What came about before the refusal stays where taking it apart is refused too.
+                self.model.has_imported |= self.armed;
                 // Address space that is limited does not hold everything.
                 assert!(fine || self.little_space && refusal.kind == Kind::Driver, "{refusal}");
             }
