@@ -130,6 +130,8 @@ class Allocator final : public base::NPUAllocator {
   // The library's answer; a block that is never handed out again counts as given back.
   int give_back(void *block);
   void must_know(int device) const;
+  // Notes the live blocks that lie on the pages; whether any memory of ours does.
+  bool mark_on(int device, const std::vector<aclrtMemUceInfo> &pages);
   // Forgets what was noted of a block by its address.
   bool forget(void *block);
 

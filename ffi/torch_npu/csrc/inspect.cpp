@@ -22,6 +22,13 @@ base::StatArray of(const ascend_alloc_stat_array_t &stats) {
   return {of(stats.all), of(stats.small_pool), of(stats.large_pool)};
 }
 
+// From now on torch_npu asks for each tensor of an operator whether it is safe. Its own allocator says so with a
+// function that only Python has of it.
+void refuse_unsafe_tensors() {
+  pybind11::gil_scoped_acquire python;
+  pybind11::module_::import("torch_npu").attr("_C").attr("_set_npu_data_unsafe_flag")(true);
+}
+
 } // namespace
 
 base::DeviceStats Allocator::getDeviceStats(StatsDevice device) {
@@ -182,6 +189,12 @@ bool Allocator::checkUceInMemPool(int device) {
   const int code = aclrtGetMemUceInfo(device, pages.data(), pages.size(), &count);
   TORCH_CHECK(code == ACL_SUCCESS, "ascend_alloc: aclrtGetMemUceInfo of device ", device, " answered ", code);
   pages.resize(std::min(count, pages.size()));
+  const bool ours = mark_on(device, pages);
+  if (ours) refuse_unsafe_tensors();
+  return ours;
+}
+
+bool Allocator::mark_on(int device, const std::vector<aclrtMemUceInfo> &pages) {
   bool ours = false;
   std::lock_guard<std::mutex> lock(notes_mutex_);
   visit(device, [&](const ascend_alloc_segment_entry_t *, const ascend_alloc_block_entry_t *block) {

@@ -317,6 +317,28 @@ def erased() -> str:
     return "a mark is taken away where the block's own stream has waited, and nowhere else"
 
 
+@check("unsafe tensors")
+def unsafe() -> str:
+    emptied()
+    from torch_npu.npu import _recovery as recovery
+
+    safe, kept, other = recovery.check_npu_tensor_is_safe, block(MIB), block(MIB, 1)
+    assert safe(kept) and safe(other)
+    recovery.mark_all_npu_tensor_unsafe(0)
+    fresh = block(MIB)
+    assert [safe(tensor) for tensor in (kept, other, fresh)] == [False, True, True]
+    recovery.update_npu_tensor_to_safe(kept)
+    assert safe(kept)
+    # What is handed out anew is safe, wherever it lies.
+    recovery.mark_all_npu_tensor_unsafe(0)
+    del kept, fresh
+    again = [block(MIB) for _ in range(3)]
+    assert all(safe(tensor) for tensor in again)
+    del again, other
+    emptied()
+    return "all live blocks of one device, made safe by the program or by being handed out anew"
+
+
 if OURS:
 
     @check("files of the library")
