@@ -547,6 +547,23 @@ fn without_virtual_memory_there_are_regions() {
     bed.end();
 }
 
+/// A region that the device may still reach is not freed.
+#[test]
+fn a_region_that_stays_registered_is_kept() {
+    let bed = Bed::new(config("pinned_mem_register:True"));
+    for call in ["aclrtHostGetDevicePointer", "aclrtHostUnregister"] {
+        bed.sim.fail(call, 1, 507_899, true).unwrap();
+    }
+    let refused = bed.pinned.allocate(8 * M, 0);
+    assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
+    assert_eq!((bed.sim.count("aclrtFreeHost"), bed.pinned.stats().lost), (0, 1));
+    bed.sim.clear_faults();
+    let a = bed.alloc(8 * M);
+    bed.free(a);
+    bed.pinned.empty_cache().unwrap();
+    assert_eq!(bed.sim.count("aclrtFreeHost"), 1);
+}
+
 #[test]
 fn regions_are_registered_or_at_common_addresses_as_asked() {
     let bed = Bed::new(config("pinned_mem_register:True"));

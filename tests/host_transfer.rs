@@ -72,6 +72,26 @@ fn host_and_device_copies_overlap() {
     end(&sim, pinned);
 }
 
+/// A copy that could neither be marked nor waited for still uses its buffer.
+#[test]
+fn a_buffer_is_not_filled_again_before_its_copy_was_waited_for() {
+    let (sim, pinned, device, stream) = machine(LAG_NEVER);
+    let mut ring = StagingRing::new(pinned.clone(), 0, 1, M).unwrap();
+    for call in ["aclrtRecordEvent", "aclrtSynchronizeStream"] {
+        sim.fail(call, 1, 507_899, true).unwrap();
+    }
+    let first = pattern(1 << 20);
+    ring.upload(&first, device, stream, |_| {}).unwrap_err();
+    sim.clear_faults();
+    ring.upload(&vec![7; 1 << 20], DevicePtr(device.0 + M), stream, |_| {}).unwrap();
+    drop(ring);
+    sim.synchronize_device().unwrap();
+    let mut there = vec![0; 1 << 20];
+    sim.read_bytes(device.0, &mut there).unwrap();
+    assert!(there == first, "what was copied is what was to be copied");
+    end(&sim, pinned);
+}
+
 #[test]
 fn a_failed_transfer_leaves_nothing_behind() {
     for call in

@@ -596,6 +596,27 @@ fn queued_work_keeps_an_import_mapped() {
     assert_eq!((sim.mapping_count(), sim.reserved_bytes()), (0, 0));
 }
 
+/// What was imported before is mapped as well.
+#[test]
+fn peers_reach_what_was_imported_before() {
+    let rig = Rig::on(SimConfig { devices: 2, soc: Soc::Ascend950, ..SimConfig::default() });
+    let mut other = Other::start("sim");
+    let message = other.ask(&format!("export {}", 3 * M));
+    let message: Vec<u8> = (0..message.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&message[at..at + 2], 16).unwrap())
+        .collect();
+    let handle = SharedHandle::from_bytes(&message).unwrap();
+    let block = rig.alloc.import(0, &handle, STREAM).unwrap();
+    let granted = || rig.machine().get_access(block.ptr().0 & !(2 * M - 1), Location::device(1));
+    assert_ne!(granted(), Ok(3));
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    assert_eq!(granted(), Ok(3));
+    drop(block);
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(rig.alloc.imported_bytes(0).unwrap(), 0);
+}
+
 /// As B17.
 #[test]
 fn peers_reach_all_that_is_mapped() {

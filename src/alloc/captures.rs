@@ -20,6 +20,8 @@ pub struct Capture<'a> {
     allocator: &'a DeviceAllocator,
     pool: PoolId,
     number: u64,
+    /// How often the device had been reset.
+    generation: u64,
     finished: bool,
 }
 
@@ -28,6 +30,8 @@ pub struct Capture<'a> {
 pub struct CapturedGraph<'a> {
     allocator: &'a DeviceAllocator,
     pool: PoolId,
+    /// How often the device had been reset.
+    generation: u64,
 }
 
 /// The live blocks of a pool at one moment.
@@ -59,7 +63,7 @@ impl<'a> Capture<'a> {
     #[must_use = "the graph's addresses stay mapped only while this lives"]
     pub fn finish(mut self) -> CapturedGraph<'a> {
         self.finished = true;
-        CapturedGraph { allocator: self.allocator, pool: self.pool }
+        CapturedGraph { allocator: self.allocator, pool: self.pool, generation: self.generation }
     }
 }
 
@@ -67,7 +71,7 @@ impl Drop for Capture<'_> {
     fn drop(&mut self) {
         self.allocator.end_route_numbered(self.pool.device, self.number);
         if !self.finished {
-            self.allocator.forget_graph(self.pool);
+            self.allocator.forget_graph(self.pool, self.generation);
         }
     }
 }
@@ -82,7 +86,7 @@ impl CapturedGraph<'_> {
 
 impl Drop for CapturedGraph<'_> {
     fn drop(&mut self) {
-        self.allocator.forget_graph(self.pool);
+        self.allocator.forget_graph(self.pool, self.generation);
     }
 }
 
@@ -110,8 +114,8 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`] for a pool that does not exist, and for the default pool; [`Error::State`] while it sleeps.
     pub fn capture(&self, pool: PoolId, filter: RouteFilter) -> Result<Capture<'_>> {
-        let number = self.begin_capture(pool, filter)?;
-        Ok(Capture { allocator: self, pool, number, finished: false })
+        let (number, generation) = self.start_capture(pool, filter)?;
+        Ok(Capture { allocator: self, pool, number, generation, finished: false })
     }
 
     /// The same for callers that cannot keep a [`Capture`]: ended by [`end_route`](Self::end_route), and the
@@ -121,6 +125,11 @@ impl DeviceAllocator {
     ///
     /// As [`capture`](Self::capture).
     pub fn begin_capture(&self, pool: PoolId, filter: RouteFilter) -> Result<u64> {
+        self.start_capture(pool, filter).map(|(number, _)| number)
+    }
+
+    /// The same; says also how often the device had been reset.
+    fn start_capture(&self, pool: PoolId, filter: RouteFilter) -> Result<(u64, u64)> {
         if pool.serial == 0 {
             return Err(unknown(pool));
         }
@@ -136,8 +145,9 @@ impl DeviceAllocator {
         core.pools.get_mut(index).holders += 1;
         core.fix(index);
         core.capturing += 1;
+        let generation = core.generation;
         drop(core);
-        Ok(state.routes.begin(pool.serial, filter, true))
+        Ok((state.routes.begin(pool.serial, filter, Some(generation)), generation))
     }
 
     /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone.
@@ -191,10 +201,11 @@ impl DeviceAllocator {
         self.caller(state).restore(checkpoint)
     }
 
-    fn forget_graph(&self, pool: PoolId) {
+    /// A graph is gone. One from before a reset of the device went with that.
+    fn forget_graph(&self, pool: PoolId, generation: u64) {
         if let Ok(Some(state)) = self.used(pool.device) {
             let mut core = state.core.lock();
-            if let Some(index) = core.pools.find(pool.serial) {
+            if let Some(index) = core.pools.find(pool.serial).filter(|_| core.generation == generation) {
                 core.unfix(index);
             }
         }
@@ -210,6 +221,14 @@ impl Caller<'_> {
         let reason = core.unrestorable(pool, &checkpoint.saved).or_else(|| {
             recorded.then_some(
                 "live blocks of the pool are recorded on other streams, or exported; end that first",
+            )
+        });
+        // Nothing has changed so far, and from here on nothing may stop.
+        let is_known = |id: BlockId| self.device.live(&core, self.map, core.blocks[id].addr).is_ok();
+        let reason = reason.or_else(|| {
+            (!core.live_of(pool).into_iter().all(is_known)).then_some(
+                "a block of the pool is being grown, or is kept back for a stale one at its address; try again, or \
+                 free that one",
             )
         });
         if let Some(reason) = reason {

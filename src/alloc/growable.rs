@@ -137,10 +137,12 @@ impl GrowableBuffer {
         let ptr = DevicePtr(address);
         let mut buffer =
             Self { allocator: allocator.clone(), device, stream, place, ptr, max_bytes, bytes: 0, mapped: 0 };
+        // Only now that the segment has an owner, because the hook may panic.
+        let caller = allocator.caller(allocator.device(device)?);
+        caller.tell(caller.device.core.lock());
         if let Err(error) = buffer.resize(options.bytes) {
             drop(buffer);
             // Nobody has used the address space yet: it is not kept for others.
-            let caller = allocator.caller(allocator.device(device)?);
             caller.tell(caller.retire(caller.device.core.lock(), place.segment));
             return Err(error);
         }
@@ -248,7 +250,7 @@ impl core::fmt::Debug for GrowableBuffer {
 }
 
 impl Caller<'_> {
-    /// A growing segment of a pool for a buffer: its number, first address and most bytes.
+    /// A growing segment of a pool for a buffer: its number, first address and most bytes. The hook is to be told then.
     fn open_growing(
         &self,
         pool: u64,
@@ -299,9 +301,7 @@ impl Caller<'_> {
             return Err(self.complete(error));
         };
         let place = Place { segment, generation: core.generation };
-        let found = (place, core.segments[segment as usize].base, core.growing_most(segment));
-        self.tell(core);
-        Ok(found)
+        Ok((place, core.segments[segment as usize].base, core.growing_most(segment)))
     }
 
     /// Reserves address space for a growing segment; vacant ones make room where there is none.

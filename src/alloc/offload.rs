@@ -6,10 +6,11 @@
 use super::DeviceAllocator;
 use super::device::Caller;
 use crate::core::pool::PoolIndex;
-use crate::core::sleep::Kept;
+use crate::core::sleep::{Kept, Unwanted};
 use crate::driver::{DeviceId, DriverResult, HostCopy, Stream};
 use crate::error::{Error, Result};
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Bytes of a piece, at most.
@@ -19,7 +20,7 @@ const PIECE: u64 = 64 << 20;
 /// [`PinnedAllocator`](crate::host::PinnedAllocator) is one: what a sleep needed is then there for the next.
 ///
 /// Both functions may be called from any thread, and are called without a lock; they must not call the allocator
-/// whose pools sleep.
+/// whose pools sleep. A panic in the first counts as a refusal, one in the second is passed over.
 ///
 /// # Safety
 ///
@@ -54,8 +55,8 @@ impl DeviceAllocator {
 impl Caller<'_> {
     /// Frees the host memory of a device's sleeping pools.
     pub(super) fn drop_kept(&self) {
-        let kept = self.device.core.lock().forget_kept();
-        self.free_kept(kept);
+        let unwanted = self.device.core.lock().forget_kept();
+        self.drop_content(unwanted);
         // Where no wait succeeds any more, the device is gone and with it what could write there.
         if !self.device.limbo.lock().is_empty() && self.wait_for_copies().is_err() {
             let left = core::mem::take(&mut *self.device.limbo.lock());
@@ -63,11 +64,19 @@ impl Caller<'_> {
         }
     }
 
-    /// Copies stretches of device memory to the host.
-    pub(super) fn offload(&self, stretches: &[(u64, u64)]) -> Result<Vec<Kept>> {
+    /// Gives the host memory of content back that nobody wants any more: what copies may still read after the next wait
+    /// that succeeds.
+    pub(super) fn drop_content(&self, unwanted: Unwanted) {
+        self.device.limbo.lock().extend(unwanted.read);
+        self.free_kept(unwanted.free);
+    }
+
+    /// Copies the live memory of a pool to the host. `generation` says how often the device had been reset.
+    pub(super) fn offload(&self, pool: PoolIndex, generation: u64) -> Result<Vec<Kept>> {
+        let stretches = self.device.core.lock().live_stretches(pool);
         let mut pieces: Vec<Kept> = Vec::new();
         let mut failure = None;
-        'all: for &(start, bytes) in stretches {
+        'all: for (start, bytes) in stretches {
             let mut at = start;
             while at < start + bytes {
                 let length = PIECE.min(start + bytes - at);
@@ -85,7 +94,14 @@ impl Caller<'_> {
         // Also after a failure: the copies that are queued must be over before their memory is freed.
         let waited = self.wait_for_copies();
         if waited.is_err() {
-            // A copy may still write there: it is freed once a wait succeeds.
+            // A copy may still write there: it is freed once a wait succeeds. And it may still read the device's
+            // memory.
+            let mut core = self.device.core.lock();
+            if core.generation == generation {
+                core.shield(pool, &pieces);
+                self.device.settle_peaks(&mut core);
+            }
+            drop(core);
             self.device.limbo.lock().append(&mut pieces);
         }
         match failure.map_or(waited.map_err(Error::from), Err) {
@@ -97,8 +113,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Copies the kept content of the pools back; bytes.
-    pub(super) fn bring_back(&self, pools: &[PoolIndex]) -> Result<u64> {
+    /// Copies the kept content of the pools back; bytes. `generation` says how often the device had been reset.
+    pub(super) fn bring_back(&self, pools: &[PoolIndex], generation: u64) -> Result<u64> {
         let mut copies = Vec::new();
         {
             let core = self.device.core.lock();
@@ -109,8 +125,15 @@ impl Caller<'_> {
             }
         }
         let queued: DriverResult<()> = copies.iter().try_for_each(|&piece| self.queue_copy(piece, false));
+        let waited = self.wait_for_copies();
+        {
+            let mut core = self.device.core.lock();
+            if core.generation == generation {
+                pools.iter().for_each(|&pool| core.set_copying(pool, waited.is_err()));
+            }
+        }
         // While a copy may run nothing is taken away again: the pools sleep on with memory behind them.
-        self.wait_for_copies()?;
+        waited?;
         if let Err(error) = queued {
             // The content is still on the host: asleep as before.
             self.take_away(pools)?;
@@ -123,12 +146,20 @@ impl Caller<'_> {
     /// wait that failed left behind is freed.
     pub(super) fn wait_for_copies(&self) -> DriverResult<()> {
         let device = self.device.limits.device;
+        // What comes there meanwhile is for a later wait.
+        let before = core::mem::take(&mut *self.device.limbo.lock());
         let waited = self.driver.synchronize_stream(device, Stream(0));
         self.device.core.lock().tally.calls.wait_stream += 1;
-        waited.or_else(|error| self.driver.synchronize_device(device).map_err(|_| error))?;
-        let done = core::mem::take(&mut *self.device.limbo.lock());
-        self.free_kept(done);
-        Ok(())
+        let waited = waited.or_else(|error| {
+            let answer = self.driver.synchronize_device(device).map_err(|_| error);
+            self.device.core.lock().tally.calls.wait_device += 1;
+            answer
+        });
+        match waited {
+            Ok(()) => self.free_kept(before),
+            Err(_) => self.device.limbo.lock().extend(before),
+        }
+        waited
     }
 
     fn queue_copy(&self, piece: Kept, to_host: bool) -> DriverResult<()> {
@@ -143,7 +174,11 @@ impl Caller<'_> {
     fn take_kept(&self, at: u64, bytes: u64) -> Result<Kept> {
         let device = self.device.limits.device;
         let host = match self.store {
-            Some(store) => store.take(device, bytes)?,
+            Some(store) => {
+                let operation = "taking host memory for the content of a pool";
+                let panicked = Error::State { operation, reason: "the content store panicked" };
+                catch_unwind(AssertUnwindSafe(|| store.take(device, bytes))).unwrap_or(Err(panicked))?
+            }
             None => self.driver.malloc_host(device, bytes)?,
         };
         Ok(Kept { host, device: at, bytes, stored: self.store.is_some() })
@@ -154,7 +189,10 @@ impl Caller<'_> {
         let device = self.device.limits.device;
         for piece in kept {
             match self.store.filter(|_| piece.stored) {
-                Some(store) => store.give_back(device, piece.host),
+                // Nobody is left to be told of a panic.
+                Some(store) => {
+                    let _ = catch_unwind(AssertUnwindSafe(|| store.give_back(device, piece.host)));
+                }
                 // What the driver does not take back, nobody can give back.
                 None => _ = self.driver.free_host(device, piece.host),
             }

@@ -44,7 +44,7 @@ impl DeviceAllocator {
         let wanted: Arc<[DeviceId]> = wanted.into();
         let mut core = state.core.lock();
         let before = core::mem::replace(&mut core.peers, wanted.clone());
-        let chunks = core.mapped_chunks();
+        let (chunks, generation) = (core.mapped_chunks(), core.generation);
         drop(core);
         let fresh: Vec<DeviceId> = wanted.iter().copied().filter(|peer| !before.contains(peer)).collect();
         let caller = self.caller(state);
@@ -53,11 +53,14 @@ impl DeviceAllocator {
         } else {
             chunks.iter().try_for_each(|&chunk| caller.grant(chunk, &fresh))
         };
+        let granted = granted.and_then(|()| self.grant_imports(device, generation, &fresh));
         if let Err(error) = granted {
             let mut core = state.core.lock();
-            // Unless another thread has set others meanwhile.
             if Arc::ptr_eq(&core.peers, &wanted) {
                 core.peers = before;
+            } else {
+                // Another thread has set others meanwhile, and took what was to be granted here for granted.
+                core.ungranted.extend(chunks);
             }
             return Err(error.into());
         }

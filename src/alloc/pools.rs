@@ -209,7 +209,7 @@ impl DeviceAllocator {
         let index = known(&core, pool)?;
         core.pools.get_mut(index).holders += 1;
         drop(core);
-        Ok(state.routes.begin(pool.serial, filter, false))
+        Ok(state.routes.begin(pool.serial, filter, None))
     }
 
     /// Ends the newest route to a pool.
@@ -234,8 +234,8 @@ impl DeviceAllocator {
         let Ok(Some(state)) = self.used(device) else { return false };
         let Some((serial, capture)) = state.routes.end(number) else { return false };
         let mut core = state.core.lock();
-        // A reset of the device has ended all captures.
-        core.capturing = core.capturing.saturating_sub(u32::from(capture));
+        // A reset of the device has ended all captures from before it.
+        core.capturing -= u32::from(capture == Some(core.generation));
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }

@@ -1,11 +1,11 @@
 //! The slow ways: a request through the ladder, and a free by the core.
 
-use super::device::Caller;
+use super::device::{Caller, Device};
 use super::pressure::UnderWay;
 use crate::core::block::BlockId;
 use crate::core::perform;
 use crate::core::plan::{Outcome, Request, Rung, Step};
-use crate::core::pool::DEFAULT;
+use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::{Core, UNIT};
 use crate::driver::Stream;
@@ -23,6 +23,18 @@ const MOST_ALIGN: u64 = 1 << 30;
 const WAITING_SHARE: u64 = 64;
 
 pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;
+
+/// A call's hold on a pool. Ends also when a callback or the hook panics. To be dropped without the core's lock.
+struct Held<'a> {
+    device: &'a Device,
+    pool: PoolIndex,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.device.core.lock().let_go(self.pool);
+    }
+}
 
 impl Caller<'_> {
     /// A block of at least `bytes` bytes at a multiple of `align` for `stream`, from the pool of that serial.
@@ -69,7 +81,12 @@ impl Caller<'_> {
                 core = self.perform(core, step, &mut request);
                 return self.climb(core, request);
             }
+            let generation = core.generation;
             core = self.end_wait(core, hold_up);
+            if core.generation != generation {
+                // The stream is another one now, or none.
+                return Ok(None);
+            }
             if let Some(address) = self.device.take_resting::<true>(self.map, bytes, stream) {
                 self.tell(core);
                 return Ok(Some(address));
@@ -80,9 +97,8 @@ impl Caller<'_> {
         }
         // While the lock is left the pool must not go.
         core.pools.get_mut(class.pool()).holders += 1;
-        let answer = self.climb(core, request);
-        self.device.core.lock().let_go(class.pool());
-        answer
+        let _held = Held { device: self.device, pool: class.pool() };
+        self.climb(core, request)
     }
 
     /// Finds out, if that is worth its while, whether the streams have passed that keep a block in the front.
@@ -190,7 +206,7 @@ impl Caller<'_> {
     /// Grants peers access to what was mapped before they were set; what is refused is tried again with the next step. Not
     /// waited for: the request's own plan may have the chunk.
     #[cold]
-    fn grant_later<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
+    pub(super) fn grant_later<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
         let generation = core.generation;
         let (chunks, peers) = (core::mem::take(&mut core.ungranted), core.peers.clone());
         drop(core);
@@ -554,6 +570,7 @@ impl Request {
         self.reset = true;
         self.ended = true;
         self.ready = None;
+        self.extends = None;
         let reason = "the device was reset meanwhile; ask again";
         self.failure = Some(Error::State { operation: "using a device", reason });
     }

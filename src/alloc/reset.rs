@@ -30,7 +30,7 @@ impl DeviceAllocator {
             let mut core = state.core.lock();
             let stale = core.stale.remove(&address);
             if let Some(id) = core.shunned.remove(&address) {
-                core.free(id, None);
+                self.caller(state).free_unpublished(core, id);
             }
             stale
         })
@@ -53,15 +53,23 @@ impl Device {
                     core.free(id, requested);
                     core.stale.insert(address);
                 }
-                // Not to be freed by its address: a growing buffer's, or kept back.
+                // Not to be freed by its address: a growing buffer's, kept back, or freed by its owner. Else it is
+                // being grown in place, and its owner frees it later.
                 Err(_) => {
+                    let has_owner = !core.class_of(id).is_growing()
+                        && !core.outlives_its_owner(id)
+                        && core.shunned.get(&address) != Some(&id);
                     core.starts.remove(&address);
                     core.free(id, None);
+                    if has_owner {
+                        core.stale.insert(address);
+                    }
                 }
             }
         }
         // Host memory outlives the device; it is given back with the next wait, since nothing is asked now.
-        self.limbo.lock().extend(core.forget_kept());
+        let unwanted = core.forget_kept();
+        self.limbo.lock().extend(unwanted.free.into_iter().chain(unwanted.read));
         for place in core.forget_device() {
             self.front.dismiss(place);
         }

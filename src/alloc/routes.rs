@@ -62,8 +62,8 @@ struct Route {
     number: u64,
     pool: u64,
     filter: RouteFilter,
-    /// Whether a graph is captured through it.
-    capture: bool,
+    /// If a graph is captured through it: how often the device had been reset when that began.
+    capture: Option<u64>,
 }
 
 /// The routes of a device, oldest first.
@@ -90,7 +90,7 @@ impl Routes {
     }
 
     /// Adds a route to the pool of that serial; its number.
-    pub(super) fn begin(&self, pool: u64, filter: RouteFilter, capture: bool) -> u64 {
+    pub(super) fn begin(&self, pool: u64, filter: RouteFilter, capture: Option<u64>) -> u64 {
         let filter = match filter {
             RouteFilter::ThisThread => RouteFilter::Thread(crate::sync::thread::current().id()),
             other => other,
@@ -104,8 +104,9 @@ impl Routes {
         number
     }
 
-    /// Removes a route; the pool it led to and whether it was a capture's, or nothing when there is no such route.
-    pub(super) fn end(&self, number: u64) -> Option<(u64, bool)> {
+    /// Removes a route; the pool it led to, and the capture's number of resets if it was one's; or nothing when there
+    /// is no such route.
+    pub(super) fn end(&self, number: u64) -> Option<(u64, Option<u64>)> {
         let mut table = self.list.lock();
         let route = table.routes.iter().find(|route| route.number == number)?;
         let ended = (route.pool, route.capture);
@@ -149,9 +150,9 @@ mod tests {
     fn the_newest_route_that_accepts_wins() {
         let routes = Routes::default();
         assert!(!routes.any());
-        let outer = routes.begin(1, RouteFilter::ThisThread, false);
-        let inner = routes.begin(2, RouteFilter::Stream(Stream(7)), false);
-        let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)), true);
+        let outer = routes.begin(1, RouteFilter::ThisThread, None);
+        let inner = routes.begin(2, RouteFilter::Stream(Stream(7)), None);
+        let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)), Some(5));
         assert!(routes.any());
         let pool_for = |stream| routes.pool_for(Stream(stream), &|_| false);
         assert_eq!([7, 8, 101].map(pool_for), [Some(2), Some(1), Some(3)]);
@@ -160,18 +161,18 @@ mod tests {
             assert_eq!(other.join().unwrap(), [Some(2), None]);
         });
         assert_eq!((routes.newest_to(2), routes.newest_to(9)), (Some(inner), None));
-        assert_eq!((routes.end(inner), routes.end(inner)), (Some((2, false)), None));
+        assert_eq!((routes.end(inner), routes.end(inner)), (Some((2, None)), None));
         assert_eq!(pool_for(7), Some(1));
-        assert_eq!((routes.end(last), routes.end(outer)), (Some((3, true)), Some((1, false))));
+        assert_eq!((routes.end(last), routes.end(outer)), (Some((3, Some(5))), Some((1, None))));
         assert!(!routes.any());
     }
 
     #[test]
     fn routes_of_a_thread_end_from_the_inside() {
         let routes = Routes::default();
-        let outer = routes.begin(1, RouteFilter::ThisThread, false);
-        let inner = routes.begin(2, RouteFilter::ThisThread, false);
-        let other = routes.begin(3, RouteFilter::All, false);
+        let outer = routes.begin(1, RouteFilter::ThisThread, None);
+        let inner = routes.begin(2, RouteFilter::ThisThread, None);
+        let other = routes.begin(3, RouteFilter::All, None);
         assert_eq!([1, 2, 3].map(|pool| routes.newest_to(pool)), [None, Some(inner), Some(other)]);
         routes.end(inner);
         assert_eq!(routes.newest_to(1), Some(outer));

@@ -18,10 +18,11 @@
 use std::sync::Arc;
 
 use super::device::Caller;
+use super::requests::Guard;
 use super::{DeviceAllocator, DevicePtr};
 use crate::core::block::BlockId;
 use crate::core::export::Named;
-use crate::driver::{DeviceId, DriverResult, PhysicalHandle, ShareForm, ShareName};
+use crate::driver::{DeviceId, PhysicalHandle, ShareForm, ShareName};
 use crate::error::{Error, Result};
 
 mod handle;
@@ -212,13 +213,17 @@ impl Caller<'_> {
         let for_all = matches!(options.importers, Importers::Any);
         let mut names = Vec::with_capacity(held.chunks.len());
         for &handle in &held.chunks {
-            let known = || self.device.core.lock().name_of(handle, options.form);
-            let named = match known() {
+            let known = || Ok::<_, Error>(self.same_device(held)?.name_of(handle, options.form));
+            let named = match known()? {
                 Some(named) => named,
-                None => match self.name(device, handle, options.form, for_all) {
-                    Ok(named) => named,
+                None => match self.driver.export_chunk(device, handle, options.form, for_all) {
+                    Ok(name) => {
+                        let named = Named { name, for_all };
+                        self.same_device(held)?.set_name(handle, named);
+                        named
+                    }
                     // Another thread may have been faster, and the driver names a chunk only once.
-                    Err(error) => known().ok_or(error)?,
+                    Err(error) => known()?.ok_or(error)?,
                 },
             };
             if named.for_all != for_all {
@@ -235,17 +240,14 @@ impl Caller<'_> {
         Ok(names)
     }
 
-    fn name(
-        &self,
-        device: DeviceId,
-        handle: PhysicalHandle,
-        form: ShareForm,
-        for_all: bool,
-    ) -> DriverResult<Named> {
-        let name = self.driver.export_chunk(device, handle, form, for_all)?;
-        let named = Named { name, for_all };
-        self.device.core.lock().set_name(handle, named);
-        Ok(named)
+    /// The core, if the device was not reset since the block was held: other chunks may have the same handles now.
+    fn same_device(&self, held: &Held) -> Result<Guard<'_>> {
+        let core = self.device.core.lock();
+        if core.generation != held.generation {
+            let reason = "the device was reset meanwhile";
+            return Err(Error::State { operation: "exporting a block", reason });
+        }
+        Ok(core)
     }
 
     /// Ends the hold of an export; the block is freed if its owner has freed it.

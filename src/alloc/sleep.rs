@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::core::perform;
 use crate::core::plan::{Remap, Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
-use crate::core::sleep::{Depth, Kept};
+use crate::core::sleep::{Depth, Kept, Unwanted};
 use crate::driver::{DeviceId, DriverError};
 use crate::error::{Error, Result};
 use crate::history::Action;
@@ -59,6 +59,15 @@ pub struct Woken {
 
 /// Of each pool, where its content is kept.
 type Contents = Vec<Vec<Kept>>;
+
+/// Pools on their way.
+struct Begun {
+    pools: Vec<PoolIndex>,
+    /// How often the device had been reset.
+    generation: u64,
+    /// The content that is to be copied back. After a reset, nobody else knows of it.
+    content: Vec<Kept>,
+}
 
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
@@ -145,20 +154,22 @@ impl DeviceAllocator {
 impl Caller<'_> {
     /// Ends what is to be done for a block freed in a pool that sleeps.
     pub(super) fn free_asleep(&self, mut core: super::requests::Guard<'_>, pool: PoolIndex) -> Result<()> {
-        let kept = core.rouse_if_empty(pool);
+        let unwanted = core.rouse_if_empty(pool);
         self.watch(&mut core, 2);
-        self.tell(core);
-        self.free_kept(kept);
+        let log = core.take_log();
+        drop(core);
+        self.drop_content(unwanted);
+        self.hook.tell(&log);
         Ok(())
     }
 
     fn sleep(&self, pools: &[u64], mode: SleepMode) -> Result<Slept> {
         let before = self.driver.memory_info(self.device.limits.device);
-        let (pools, generation) = self.begin(pools, Depth::Falling)?;
+        let Begun { pools, generation, .. } = self.begin(pools, Depth::Falling)?;
         if pools.is_empty() {
             return Ok(Slept::default());
         }
-        let (kept, answer) = self.fall_asleep(&pools, mode);
+        let (kept, answer) = self.fall_asleep(&pools, mode, generation);
         let mut core = self.device.core.lock();
         if core.generation != generation {
             // A reset ended the sleep. Another thread may have begun one of its own since, which is not this one's to end.
@@ -167,35 +178,30 @@ impl Caller<'_> {
             self.free_kept(kept.into_iter().flatten().collect());
             return Err(was_reset("putting a pool to sleep"));
         }
-        match answer {
+        let mut unwanted = Unwanted::default();
+        let answer = match answer {
             Ok(returned_bytes) => {
                 core.keep_pools(Action::Sleep, &pools, returned_bytes);
                 let host_bytes = kept.iter().flatten().map(|kept| kept.bytes).sum();
-                let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
                     if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         sleep.depth = Depth::Asleep;
                         sleep.kept = kept;
                     }
-                    unused.extend(core.rouse_if_empty(pool));
+                    unwanted.append(core.rouse_if_empty(pool));
                     core.let_go(pool);
                 }
-                self.watch(&mut core, 2);
-                drop(core);
-                self.free_kept(unused);
-                let after = self.driver.memory_info(self.device.limits.device);
-                let device_bytes = match (before, after) {
-                    (Ok(before), Ok(after)) => after.free.saturating_sub(before.free),
-                    _ => 0,
-                };
-                Ok(Slept { pools: pools.len() as u32, returned_bytes, device_bytes, host_bytes })
+                Ok(Slept { pools: pools.len() as u32, returned_bytes, device_bytes: 0, host_bytes })
             }
             Err(error) => {
-                let mut unused = Vec::new();
                 for (&pool, kept) in pools.iter().zip(kept) {
-                    if core.bare_granules(pool).is_empty() {
-                        unused.extend(core.stay_awake(pool));
-                        unused.extend(kept);
+                    if core.is_whole(pool) {
+                        core.stay_awake(pool);
+                        unwanted.free.extend(kept);
+                    } else if core.bare_granules(pool).is_empty() {
+                        // What the driver did not put back was free memory, which nobody used any more.
+                        core.rouse(pool);
+                        unwanted.free.extend(kept);
                     } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         // The driver refused to put back what it had taken: waking tries again.
                         sleep.depth = Depth::Asleep;
@@ -203,18 +209,29 @@ impl Caller<'_> {
                     }
                     core.let_go(pool);
                 }
-                self.watch(&mut core, 2);
-                drop(core);
-                self.free_kept(unused);
                 Err(error)
             }
-        }
+        };
+        self.watch(&mut core, 2);
+        let log = core.take_log();
+        drop(core);
+        self.drop_content(unwanted);
+        // The hook may panic: nothing is left to be done after it.
+        let answer = answer.map(|slept| {
+            let after = self.driver.memory_info(self.device.limits.device);
+            let device_bytes = match (before, after) {
+                (Ok(before), Ok(after)) => after.free.saturating_sub(before.free),
+                _ => 0,
+            };
+            Slept { device_bytes, ..slept }
+        });
+        self.hook.tell(&log);
+        answer
     }
 
     /// Marks the pools that are not in the wanted state yet as on their way, so that nothing is placed in them, and
     /// holds them until [`let_go`](Core::let_go). Those that are gone by now are left out.
-    /// Says also how often the device was reset so far.
-    fn begin(&self, serials: &[u64], depth: Depth) -> Result<(Vec<PoolIndex>, u64)> {
+    fn begin(&self, serials: &[u64], depth: Depth) -> Result<Begun> {
         let falling = depth == Depth::Falling;
         let operation = if falling { "putting a pool to sleep" } else { "waking a pool" };
         let mut core = self.device.core.lock();
@@ -234,27 +251,28 @@ impl Caller<'_> {
             }
             chosen.push(pool);
         }
+        let mut content = Vec::new();
         for &pool in &chosen {
             core.pools.get_mut(pool).holders += 1;
             if falling {
                 core.lull(pool);
             } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                 sleep.depth = Depth::Waking;
+                content.extend_from_slice(&sleep.kept);
             }
         }
-        Ok((chosen, core.generation))
+        Ok(Begun { pools: chosen, generation: core.generation, content })
     }
 
     /// Takes the memory away: of each pool where its content is, also after a failure; and the bytes given back.
-    fn fall_asleep(&self, pools: &[PoolIndex], mode: SleepMode) -> (Contents, Result<u64>) {
+    fn fall_asleep(&self, pools: &[PoolIndex], mode: SleepMode, generation: u64) -> (Contents, Result<u64>) {
         let mut kept: Contents = vec![Vec::new(); pools.len()];
-        if let Err(error) = self.wait_for_users(pools) {
+        if let Err(error) = self.wait_for_users(pools, generation) {
             return (kept, Err(error));
         }
         if mode == SleepMode::Offload {
             for (&pool, kept_of) in pools.iter().zip(&mut kept) {
-                let stretches = self.device.core.lock().live_stretches(pool);
-                match self.offload(&stretches) {
+                match self.offload(pool, generation) {
                     Ok(pieces) => *kept_of = pieces,
                     Err(error) => return (kept, Err(error)),
                 }
@@ -263,8 +281,8 @@ impl Caller<'_> {
         (kept, self.take_away(pools))
     }
 
-    /// Waits until no queued work can touch memory of the pools.
-    fn wait_for_users(&self, pools: &[PoolIndex]) -> Result<()> {
+    /// Waits until no queued work can touch memory of the pools, and notes that.
+    fn wait_for_users(&self, pools: &[PoolIndex], generation: u64) -> Result<()> {
         let refused = |reason| Err(Error::State { operation: "putting a pool to sleep", reason });
         let mut core = self.device.core.lock();
         // Another thread's driver calls for these pools end soon, and no new ones begin.
@@ -303,14 +321,17 @@ impl Caller<'_> {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }
         let waiting = pools.iter().any(|&pool| core.is_waiting(pool));
-        self.tell(core);
         match chore.failure.take() {
             Some(error) => Err(error),
+            None if core.generation != generation => Err(was_reset("putting a pool to sleep")),
             None if chore.captured => {
                 refused("a graph is being captured on a stream that uses it; end that first")
             }
             None if waiting => refused("other streams were told to use its blocks meanwhile; try again"),
-            None => Ok(()),
+            None => {
+                pools.iter().for_each(|&pool| core.set_emptying(pool));
+                Ok(())
+            }
         }
     }
 
@@ -387,25 +408,22 @@ impl Caller<'_> {
         if core.generation != generation {
             return;
         }
+        core.strip(&lost);
+        core.forget_chunks(0, lost.into_iter().map(|(_, spare)| spare).collect());
         if !core.peers.is_empty() {
             // The grants went with the old mappings.
             core.ungranted.extend(mapped);
+            drop(self.grant_later(core, &mut Request::chore()));
         }
-        core.strip(&lost);
-        core.forget_chunks(0, lost.into_iter().map(|(_, spare)| spare).collect());
     }
 
     fn wake(&self, pools: &[u64]) -> Result<Woken> {
-        let (pools, generation) = self.begin(pools, Depth::Waking)?;
+        let Begun { pools, generation, content } = self.begin(pools, Depth::Waking)?;
         if pools.is_empty() {
             return Ok(Woken::default());
         }
-        let content: Vec<Kept> = {
-            let core = self.device.core.lock();
-            pools.iter().flat_map(|&pool| core.kept_of(pool)).copied().collect()
-        };
         let answer = self.provide(&pools).and_then(|mapped_bytes| {
-            let copied_bytes = self.bring_back(&pools)?;
+            let copied_bytes = self.bring_back(&pools, generation)?;
             Ok(Woken { pools: pools.len() as u32, mapped_bytes, copied_bytes })
         });
         let mut core = self.device.core.lock();
@@ -418,15 +436,15 @@ impl Caller<'_> {
         if let Ok(woken) = &answer {
             core.keep_pools(Action::Wake, &pools, woken.mapped_bytes);
         }
-        let mut kept = Vec::new();
+        let mut unwanted = Unwanted::default();
         for &pool in &pools {
             if answer.is_ok() {
-                kept.extend(core.rouse(pool));
+                unwanted.append(core.rouse(pool));
             } else {
                 if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                     sleep.depth = Depth::Asleep;
                 }
-                kept.extend(core.rouse_if_empty(pool));
+                unwanted.append(core.rouse_if_empty(pool));
             }
             core.let_go(pool);
         }
@@ -436,8 +454,11 @@ impl Caller<'_> {
             core = self.perform(core, step, &mut Request::chore());
         }
         self.watch(&mut core, 2);
-        self.tell(core);
-        self.free_kept(kept);
+        let log = core.take_log();
+        drop(core);
+        self.drop_content(unwanted);
+        // The hook may panic: nothing is left to be done after it.
+        self.hook.tell(&log);
         answer
     }
 
@@ -455,7 +476,8 @@ impl Caller<'_> {
                 return Ok(0);
             }
             let Some(remap) = core.refill(missing, pressed.device_full) else {
-                if core::mem::replace(&mut emptied, true) {
+                // During a capture nothing is waited for.
+                if core::mem::replace(&mut emptied, true) || core.capturing > 0 {
                     pressed.requested = bytes;
                     pressed.len = bytes;
                     let error = core.out_of_memory(&pressed);
@@ -512,6 +534,10 @@ impl Caller<'_> {
             return Err(was_reset("waking a pool"));
         }
         core.commit_refill(remap, done);
+        if !core.ungranted.is_empty() {
+            // Peers were set meanwhile. Nobody has the memory yet.
+            drop(self.grant_later(core, &mut Request::chore()));
+        }
         Ok(failure)
     }
 }

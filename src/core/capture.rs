@@ -54,7 +54,7 @@ impl Core {
     }
 
     /// Chunks that a request created and could not use; those that were mapped once stay.
-    pub(crate) fn unused_chunks(&mut self) -> Option<Step> {
+    pub(super) fn unused_chunks(&mut self) -> Option<Step> {
         let (fresh, used) = core::mem::take(&mut self.cached).into_iter().partition(|spare| spare.fresh);
         self.cached = used;
         let mut back = GiveBack::default();

@@ -268,6 +268,7 @@ impl Core {
         cover: Cover<'_>,
     ) {
         let (sourced, elsewhere) = (self.is_sourced(class), self.is_elsewhere(class));
+        self.pools.get_mut(class.pool()).fetching -= 1;
         // The device's memory was counted when it was asked for.
         let counted = if elsewhere { 0 } else { bytes };
         let base = match result {

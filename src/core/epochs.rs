@@ -173,16 +173,13 @@ impl Core {
         self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
     }
 
-    /// The open epochs of destroyed streams, if those hold at least `bytes` of free memory back.
-    /// No event can be recorded on them any more.
-    pub(super) fn left_behind(&mut self, bytes: u64) -> Vec<(StreamId, u32)> {
+    /// The destroyed streams with open epochs, if those hold at least `bytes` of free memory back.
+    /// No event can be recorded on them any more. Changes nothing: whoever waits closes the epochs.
+    pub(super) fn left_behind(&self, bytes: u64) -> Vec<StreamId> {
         let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
         let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
         let held: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
-        if held < bytes.max(1) {
-            return Vec::new();
-        }
-        ids.into_iter().map(|id| (id, self.streams[id as usize].close_epoch())).collect()
+        if held < bytes.max(1) { Vec::new() } else { ids }
     }
 
     /// The streams that hold memory back which the request could use if its stream waited for them on

@@ -57,8 +57,8 @@ pub(super) enum Chunks {
     CloseFirst,
     /// The epoch of the stream should be closed for those that come later.
     MarkFirst(StreamId),
-    /// The device should be waited for, because that alone opens the memory of destroyed streams.
-    WaitFirst(Vec<(StreamId, u32)>),
+    /// The device should be waited for, because that alone opens the memory of these destroyed streams.
+    WaitFirst(Vec<StreamId>),
     /// The stream should wait for others on the device before growing beyond the headroom.
     JoinFirst(Ids),
     /// There are too few.
@@ -180,14 +180,8 @@ impl Core {
         };
         match found {
             Chunks::Found => Some(Step::Remap(Box::new(remap))),
-            found => {
+            _ => {
                 self.abandon(remap);
-                if let Chunks::WaitFirst(epochs) = found {
-                    // Nobody waits here: the epochs stay open in effect.
-                    for (id, _) in epochs {
-                        self.streams[id as usize].keep_open();
-                    }
-                }
                 None
             }
         }
@@ -248,9 +242,10 @@ impl Core {
                 self.abandon(remap);
                 return Some(self.mark(request, stream));
             }
-            Chunks::WaitFirst(epochs) => {
+            Chunks::WaitFirst(gone) => {
                 self.abandon(remap);
-                return Some(Step::WaitDevice(epochs));
+                let close = |id: StreamId| (id, self.streams[id as usize].close_epoch());
+                return Some(Step::WaitDevice(gone.into_iter().map(close).collect()));
             }
             Chunks::BreakFirst(back) => {
                 self.abandon(remap);
@@ -303,9 +298,9 @@ impl Core {
         }
         // While a graph is captured on the device nobody may wait for it; what is refused once is not asked for again.
         if left > 0 && !pressed && !request.captured {
-            let epochs = self.left_behind(left * granule);
-            if !epochs.is_empty() {
-                return Chunks::WaitFirst(epochs);
+            let gone = self.left_behind(left * granule);
+            if !gone.is_empty() {
+                return Chunks::WaitFirst(gone);
             }
         }
         let extra = left.min(soft - grow);
@@ -392,6 +387,7 @@ impl Core {
         if of_device {
             self.classic += bytes;
         }
+        self.pools.get_mut(class.pool()).fetching += 1;
         Some(Step::Classic(class, bytes, request.handle, source))
     }
 
@@ -459,11 +455,7 @@ impl Core {
 
     /// Ends a request: chunks it created are given back first.
     pub(super) fn give_up(&mut self, request: &mut Request, error: Error) -> Step {
-        let spare = match (request.ended, self.capturing > 0) {
-            (true, _) => None,
-            (false, true) => self.unused_chunks(),
-            (false, false) => self.spare(),
-        };
+        let spare = if request.ended { None } else { self.spare() };
         let Some(step) = spare else { return Step::Fail(error) };
         request.ended = true;
         request.failure = Some(error);
@@ -472,6 +464,9 @@ impl Core {
 
     /// Frees chunks that a request created and could not use.
     pub(crate) fn spare(&mut self) -> Option<Step> {
+        if self.capturing > 0 {
+            return self.unused_chunks();
+        }
         if self.cached.is_empty() {
             return None;
         }

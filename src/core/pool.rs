@@ -113,6 +113,8 @@ pub(crate) struct Pool {
     pub(crate) holders: u32,
     /// Whether its owner has released it; others may hold it still.
     pub(crate) released: bool,
+    /// Fixed blocks that are being taken for it.
+    pub(crate) fetching: u32,
     /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
     /// Set while its free blocks are merged all the same, because whole chunks are wanted.
@@ -140,6 +142,7 @@ impl Pool {
             tag,
             holders: 1,
             released: false,
+            fetching: 0,
             graphs: 0,
             merging: false,
             sleep: None,

@@ -36,7 +36,7 @@ impl Core {
         let pools: Vec<_> = self.pools.indices().collect();
         for pool in pools {
             let of = self.pools.get_mut(pool);
-            of.graphs = 0;
+            (of.graphs, of.fetching) = (0, 0);
             of.sleep = None;
             self.reap(pool);
         }
@@ -62,6 +62,8 @@ impl Core {
         if !segment.class.is_classic() {
             self.tally.address_space -= segment.span;
             self.pools.get_mut(segment.class.pool()).address_space -= segment.span;
+        } else if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
+            self.tally.oversize_segments.sub(segment.class.is_small(), 1);
         }
         if segment.covered {
             self.dropped.push((segment.base, segment.len));

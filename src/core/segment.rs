@@ -206,6 +206,11 @@ impl Segment {
         self.stamps[index] = Stamp { stream, epoch: 0 };
     }
 
+    /// Stamps every granule that ever had a chunk.
+    pub(crate) fn stamp_all(&mut self, new: Stamp) {
+        self.stamps.fill(new);
+    }
+
     /// Stamps every chunk that `addr..end` touches with a free by `stream` in `epoch`, which may be
     /// earlier than its `open` epoch when the block rested in the front.
     ///

@@ -15,15 +15,17 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::plan::{Remap, Remapped, Spare};
 use super::pool::{DEFAULT, PoolIndex};
-use super::segment::Segment;
+use super::segment::{Segment, Stamp};
 use super::stream::StreamId;
 use crate::driver::PhysicalHandle;
 
 /// How far a pool is asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Its memory is being given back.
+    /// Nothing is placed in it any more; queued work may still touch its memory.
     Falling,
+    /// Its memory, which no queued work can touch any more, is being given back.
+    Emptying,
     /// It has no memory.
     Asleep,
     /// It is getting memory.
@@ -37,6 +39,30 @@ pub(crate) struct Sleep {
     pub(crate) depth: Depth,
     /// Where the content of its blocks is.
     pub(crate) kept: Vec<Kept>,
+    /// Whether copies of the content to the device may still run, because waiting for them was refused.
+    pub(crate) copying: bool,
+}
+
+/// Where content was that nobody wants any more.
+#[derive(Debug, Default)]
+pub(crate) struct Unwanted {
+    /// What can be freed.
+    pub(crate) free: Vec<Kept>,
+    /// What copies may still read.
+    pub(crate) read: Vec<Kept>,
+}
+
+impl Unwanted {
+    /// Adds the content of a pool.
+    fn add(&mut self, mut kept: Vec<Kept>, copying: bool) {
+        if copying { &mut self.read } else { &mut self.free }.append(&mut kept);
+    }
+
+    /// Adds all of another one.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.add(other.free, false);
+        self.add(other.read, true);
+    }
 }
 
 /// A block of page-locked host memory with the content of a stretch of device memory.
@@ -82,6 +108,11 @@ impl Core {
                 "live blocks of it are lent to the default pool, which does not sleep; free those first",
             );
         }
+        if of.fetching > 0 {
+            return Some(
+                "a fixed block is on its way to it, whose memory cannot be taken from under its address",
+            );
+        }
         let classic = |segment: &Segment| segment.class.pool() == pool && segment.class.is_classic();
         if self.segments.iter().any(|(_, segment)| classic(segment)) {
             return Some("it has fixed blocks, whose memory cannot be taken from under their addresses");
@@ -94,12 +125,59 @@ impl Core {
         for id in self.free_of(pool) {
             self.withdraw(id);
         }
-        self.pools.get_mut(pool).sleep = Some(Sleep { depth: Depth::Falling, kept: Vec::new() });
+        self.pools.get_mut(pool).sleep =
+            Some(Sleep { depth: Depth::Falling, kept: Vec::new(), copying: false });
     }
 
     /// Whether driver calls run for memory of a pool.
     pub(crate) fn is_moving(&self, pool: PoolIndex) -> bool {
         self.blocks_of(pool).any(|id| self.blocks[id].state == State::Busy)
+    }
+
+    /// Notes that all work is over that was queued on memory of a pool that falls asleep.
+    pub(crate) fn set_emptying(&mut self, pool: PoolIndex) {
+        if let Some(sleep) = &mut self.pools.get_mut(pool).sleep {
+            sleep.depth = Depth::Emptying;
+        }
+    }
+
+    /// Notes whether copies of the content of a pool that wakes may still run.
+    pub(crate) fn set_copying(&mut self, pool: PoolIndex, copying: bool) {
+        if let Some(sleep) = &mut self.pools.get_mut(pool).sleep {
+            sleep.copying = copying;
+        }
+    }
+
+    /// Notes that copies on the default stream may still read memory of a pool that was about to sleep, which was live
+    /// when they were queued: none of it is moved or handed out before that stream has passed them.
+    pub(crate) fn shield(&mut self, pool: PoolIndex, pieces: &[Kept]) {
+        let copied = |addr: u64, end: u64| {
+            pieces.iter().any(|piece| piece.device < end && addr < piece.device + piece.bytes)
+        };
+        // From here on uses count again: these are not over.
+        if let Some(sleep) = &mut self.pools.get_mut(pool).sleep {
+            sleep.depth = Depth::Falling;
+        }
+        let blocks: Vec<BlockId> = self.blocks_of(pool).collect();
+        for id in blocks {
+            let block = &self.blocks[id];
+            let (home, len, small) = (block.home as usize, block.len, block.class.is_small());
+            if block.home == 0 || !copied(block.addr, block.end()) {
+                continue;
+            }
+            match block.state {
+                State::Live => self.record(id, 0),
+                // Freed since.
+                State::Free => {
+                    self.streams[home].out += 1;
+                    self.tally.wait_only(small, len);
+                    self.pools.get_mut(pool).active.add(small, len as i64);
+                    let open = self.streams[0].open;
+                    self.wait_for(id, core::iter::once((0, open)));
+                }
+                State::Waiting | State::Hole | State::Busy => {}
+            }
+        }
     }
 
     /// Whether freed blocks of a pool still wait for streams.
@@ -146,9 +224,19 @@ impl Core {
 
     /// Granules that live blocks of a pool touch and that have no chunk.
     pub(crate) fn bare_granules(&self, pool: PoolIndex) -> Vec<u64> {
+        self.bare_of(pool, |state| matches!(state, State::Live | State::Waiting))
+    }
+
+    /// Whether all of a pool but its holes has memory behind it.
+    pub(crate) fn is_whole(&self, pool: PoolIndex) -> bool {
+        self.bare_of(pool, |state| state != State::Hole).is_empty()
+    }
+
+    /// Granules that blocks in some states touch and that have no chunk.
+    fn bare_of(&self, pool: PoolIndex, wanted: impl Fn(State) -> bool) -> Vec<u64> {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
         let mut bare: Vec<u64> = Vec::new();
-        for id in self.blocks_of(pool).filter(|&id| self.blocks[id].state == State::Live) {
+        for id in self.blocks_of(pool).filter(|&id| wanted(self.blocks[id].state)) {
             let block = &self.blocks[id];
             let segment = &self.segments[block.segment as usize];
             if segment.class.is_classic() {
@@ -195,8 +283,12 @@ impl Core {
 
     /// Ends the sleep of a pool: what is free is free memory or holes again, by what is behind it. Returns where
     /// content was kept.
-    pub(crate) fn rouse(&mut self, pool: PoolIndex) -> Vec<Kept> {
-        let Some(sleep) = self.pools.get_mut(pool).sleep.take() else { return Vec::new() };
+    pub(crate) fn rouse(&mut self, pool: PoolIndex) -> Unwanted {
+        let mut unwanted = Unwanted::default();
+        let Some(sleep) = self.pools.get_mut(pool).sleep.take() else { return unwanted };
+        if sleep.copying {
+            self.stamp_copied(pool);
+        }
         let mut runs: Vec<BlockId> = Vec::new();
         for id in self.free_of(pool) {
             match runs.last() {
@@ -205,36 +297,48 @@ impl Core {
             }
         }
         for run in runs {
-            // Whatever was queued on it was waited for.
-            let home = self.blocks[run].home;
+            // Whatever was queued on it was waited for, but perhaps copies.
+            let (home, epoch) =
+                if sleep.copying { (0, self.streams[0].open) } else { (self.blocks[run].home, 0) };
             self.blocks[run].state = State::Busy;
-            self.settle(run, home, 0);
+            self.settle(run, home, epoch);
         }
-        sleep.kept
+        unwanted.add(sleep.kept, sleep.copying);
+        unwanted
+    }
+
+    /// Stamps all chunks of a pool without live blocks as freed on the default stream now: copies there may write them.
+    fn stamp_copied(&mut self, pool: PoolIndex) {
+        let stamp = Stamp { stream: 0, epoch: self.streams[0].open };
+        let mut bytes = 0;
+        for (_, segment) in self.segments.iter_mut().filter(|(_, segment)| segment.class.pool() == pool) {
+            segment.stamp_all(stamp);
+            bytes += segment.mapped;
+        }
+        self.weigh(0, bytes);
     }
 
     /// Ends the falling asleep of a pool whose memory stays: what is free is as it was, freed in the epochs it was freed
-    /// in, because what is queued on it need not be over. Returns where content was kept.
-    pub(crate) fn stay_awake(&mut self, pool: PoolIndex) -> Vec<Kept> {
-        let Some(sleep) = self.pools.get_mut(pool).sleep.take() else { return Vec::new() };
+    /// in, because what is queued on it need not be over.
+    pub(crate) fn stay_awake(&mut self, pool: PoolIndex) {
+        self.pools.get_mut(pool).sleep = None;
         let free = self.free_of(pool);
         // None is merged with one that is in no index yet.
         free.iter().for_each(|&id| self.blocks[id].state = State::Busy);
         for id in free {
             self.make_free(id);
         }
-        sleep.kept
     }
 
     /// Lets go of the content of all pools that sleep; where it is kept. What is being copied back belongs to who
     /// does that.
-    pub(crate) fn forget_kept(&mut self) -> Vec<Kept> {
+    pub(crate) fn forget_kept(&mut self) -> Unwanted {
         let pools: Vec<_> = self.pools.indices().collect();
-        let mut all = Vec::new();
+        let mut all = Unwanted::default();
         for pool in pools {
             let sleep = self.pools.get_mut(pool).sleep.as_mut();
             if let Some(sleep) = sleep.filter(|sleep| sleep.depth == Depth::Asleep) {
-                all.append(&mut sleep.kept);
+                all.add(core::mem::take(&mut sleep.kept), sleep.copying);
             }
         }
         all
@@ -246,11 +350,11 @@ impl Core {
     }
 
     /// Ends the sleep of a pool that has no live block any more; where its content was kept.
-    pub(crate) fn rouse_if_empty(&mut self, pool: PoolIndex) -> Vec<Kept> {
+    pub(crate) fn rouse_if_empty(&mut self, pool: PoolIndex) -> Unwanted {
         let of = self.pools.get(pool);
         let deep = of.sleep.as_ref().is_some_and(|sleep| sleep.depth == Depth::Asleep);
         if !deep || of.active.stats[0].current > 0 {
-            return Vec::new();
+            return Unwanted::default();
         }
         let kept = self.rouse(pool);
         self.reap(pool);
@@ -270,7 +374,9 @@ impl Core {
         };
         let create = (need - cached).min(hard);
         let moves = need - cached - create;
-        if self.count_movable(moves) < moves {
+        // Work that is being captured may hold any address.
+        let may_move = moves == 0 || self.capturing == 0;
+        if !may_move || self.count_movable(moves) < moves {
             return None;
         }
         let runs = self.gather_to_move(moves);

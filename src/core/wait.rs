@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Lets a freed block wait until each of these streams has passed an epoch.
-    fn wait_for(&mut self, id: BlockId, users: impl Iterator<Item = (StreamId, u32)>) {
+    pub(super) fn wait_for(&mut self, id: BlockId, users: impl Iterator<Item = (StreamId, u32)>) {
         self.blocks[id].state = State::Waiting;
         let mut waits = SmallVec::new();
         for (user, due) in users {

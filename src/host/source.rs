@@ -47,8 +47,10 @@ pub(super) struct HostDriver {
 #[derive(Clone, Copy, Debug)]
 struct Region {
     bytes: u64,
-    /// Whether it is registered for the device, and at which address kernels find it.
-    registered: Option<u64>,
+    /// Whether it is registered for the device.
+    registered: bool,
+    /// At which address kernels find it then.
+    kernel: Option<u64>,
     /// Whether the device uses the same addresses.
     common: bool,
 }
@@ -83,7 +85,7 @@ impl HostDriver {
         if region.common {
             return Some((address, true));
         }
-        region.registered.map(|start| (start + offset, false))
+        region.kernel.map(|start| (start + offset, false))
     }
 
     /// Waits for every device whose streams have used memory.
@@ -106,13 +108,14 @@ impl HostDriver {
     /// A region, registered if that is wanted.
     fn take(&self, bytes: u64) -> DriverResult<u64> {
         let (address, common) = self.take_plain(bytes)?;
-        let mut region = Region { bytes, registered: None, common };
+        let mut region = Region { bytes, registered: false, kernel: None, common };
         if self.registered && !common {
             match self.register(address, bytes) {
-                Ok(start) => region.registered = Some(start),
-                Err(error) => {
-                    // What cannot be given back either is kept: it is memory of this process still.
-                    if self.driver.free_host(self.device, address).is_err() {
+                Ok(start) => (region.registered, region.kernel) = (true, Some(start)),
+                Err((error, stays)) => {
+                    // What cannot be given back either is kept: it is memory of this process still. What the device may
+                    // still reach must not be.
+                    if stays || self.driver.free_host(self.device, address).is_err() {
                         self.times.lock().lost += 1;
                     }
                     return Err(error);
@@ -136,29 +139,25 @@ impl HostDriver {
         self.driver.malloc_host(self.device, bytes).map(|address| (address, false))
     }
 
-    /// Makes a region known to the device; the address that kernels use.
-    fn register(&self, address: u64, bytes: u64) -> DriverResult<u64> {
-        let calls = self.calls("aclrtHostRegisterV2")?;
+    /// Makes a region known to the device; the address that kernels use. A refusal says also whether the region stays
+    /// registered all the same.
+    fn register(&self, address: u64, bytes: u64) -> Result<u64, (DriverError, bool)> {
+        let calls = self.calls("aclrtHostRegisterV2").map_err(|error| (error, false))?;
         // SAFETY: the region is memory of this process, and is unregistered before it is freed.
-        let given = unsafe { calls.register(self.device, address, bytes, MAPPED) }?;
-        match given.map_or_else(|| calls.device_pointer(self.device, address), Ok) {
-            Ok(start) => Ok(start),
-            Err(error) => {
-                if calls.unregister(self.device, address).is_err() {
-                    self.times.lock().lost += 1;
-                }
-                Err(error)
-            }
-        }
+        let given = unsafe { calls.register(self.device, address, bytes, MAPPED) };
+        let given = given.map_err(|error| (error, false))?;
+        given
+            .map_or_else(|| calls.device_pointer(self.device, address), Ok)
+            .map_err(|error| (error, calls.unregister(self.device, address).is_err()))
     }
 
     /// Gives a region back: first its registration, then the memory.
     fn give_back(&self, address: u64) -> DriverResult<()> {
         let region = self.regions.lock().get(&address).copied();
-        if region.is_some_and(|region| region.registered.is_some()) {
+        if region.is_some_and(|region| region.registered) {
             self.calls("aclrtHostUnregister")?.unregister(self.device, address)?;
             if let Some(region) = self.regions.lock().get_mut(&address) {
-                region.registered = None;
+                (region.registered, region.kernel) = (false, None);
             }
         }
         match self.free(address) {
@@ -168,11 +167,15 @@ impl HostDriver {
             }
             Err(error) => {
                 // The region stays in use: as it was, if that can be had.
-                if let Some(Region { bytes, registered: Some(_), .. }) = region
-                    && let Ok(start) = self.register(address, bytes)
-                    && let Some(region) = self.regions.lock().get_mut(&address)
-                {
-                    region.registered = Some(start);
+                if let Some(Region { bytes, registered: true, .. }) = region {
+                    let answer = self.register(address, bytes);
+                    if let Some(region) = self.regions.lock().get_mut(&address) {
+                        region.registered = match answer {
+                            Ok(_) => true,
+                            Err((_, stays)) => stays,
+                        };
+                        region.kernel = answer.ok();
+                    }
                 }
                 Err(error)
             }

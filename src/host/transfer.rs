@@ -38,8 +38,18 @@ pub struct StagingRing {
 struct Slot {
     ptr: HostPtr,
     event: Option<Event>,
-    /// The event was recorded behind a copy that nobody has waited for.
-    pending: bool,
+    pending: Pending,
+}
+
+/// A copy from or to a buffer that nobody has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    /// There is none.
+    Nothing,
+    /// The buffer's event was recorded behind it.
+    Event,
+    /// It is on this stream, without an event.
+    Stream(Stream),
 }
 
 impl StagingRing {
@@ -59,7 +69,7 @@ impl StagingRing {
         let mut ring = Self { pinned, device, piece, slots: Vec::new() };
         for _ in 0..pieces {
             let ptr = ring.pinned.allocate(piece, 0)?;
-            ring.slots.push(Slot { ptr, event: None, pending: false });
+            ring.slots.push(Slot { ptr, event: None, pending: Pending::Nothing });
         }
         Ok(ring)
     }
@@ -134,10 +144,13 @@ impl StagingRing {
     /// Waits for the copy that uses a buffer.
     fn settle(&mut self, at: usize) -> Result<()> {
         let slot = &mut self.slots[at];
-        if let (true, Some(event)) = (slot.pending, slot.event) {
-            self.pinned.driver().synchronize_event(self.device, event)?;
-            slot.pending = false;
+        let driver = self.pinned.driver();
+        match (slot.pending, slot.event) {
+            (Pending::Event, Some(event)) => driver.synchronize_event(self.device, event)?,
+            (Pending::Stream(stream), _) => driver.synchronize_stream(self.device, stream)?,
+            (Pending::Event, None) | (Pending::Nothing, _) => {}
         }
+        slot.pending = Pending::Nothing;
         Ok(())
     }
 
@@ -151,15 +164,16 @@ impl StagingRing {
         // stream.
         unsafe { driver.copy_async(self.device, copy, stream) }?;
         let slot = &mut self.slots[at];
+        slot.pending = Pending::Stream(stream);
         let event = slot.event.map_or_else(|| driver.create_event(self.device), Ok);
         let recorded = event.and_then(|event| {
             slot.event = Some(event);
             driver.record_event(self.device, event, stream)
         });
         match recorded {
-            Ok(()) => slot.pending = true,
+            Ok(()) => slot.pending = Pending::Event,
             // Without an event the stream is waited for.
-            Err(_) => driver.synchronize_stream(self.device, stream)?,
+            Err(_) => self.settle(at)?,
         }
         Ok(())
     }

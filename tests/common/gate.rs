@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::{
-    DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, SimDriver, Stream,
+    DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, ShareForm,
+    ShareName, SimDriver, Stream,
 };
 
 /// Which tasks hold which streams up. A task is named by its stream.
@@ -27,7 +28,13 @@ impl Holds {
     }
 }
 
-/// A function that is told of a call that moves memory, by its ACL name, before it is made.
+/// What is told when a wait for a stream is over.
+pub const WAITED: &str = "a stream was waited for";
+/// What is told when a chunk was named for other processes.
+pub const NAMED: &str = "a chunk was named";
+
+/// A function that is told of a call that moves, names or copies memory, by its ACL name, before it is made; and of
+/// [`WAITED`] and [`NAMED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -141,6 +148,7 @@ impl Driver for GatedDriver {
     }
 
     fn set_access(&self, device: DeviceId, address: u64, bytes: u64, peer: DeviceId) -> DriverResult<()> {
+        self.tell("aclrtMemSetAccess");
         self.inner.set_access(device, address, bytes, peer)
     }
 
@@ -202,6 +210,7 @@ impl Driver for GatedDriver {
     fn synchronize_stream(&self, device: DeviceId, stream: Stream) -> DriverResult<()> {
         self.inner.synchronize_stream(device, stream)?;
         self.holds.lock().unwrap().over(stream);
+        self.tell(WAITED);
         Ok(())
     }
 
@@ -220,6 +229,7 @@ impl Driver for GatedDriver {
     }
 
     unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {
+        self.tell("aclrtMemcpyAsync");
         // SAFETY: passed on.
         unsafe { self.inner.copy_async(device, copy, stream) }
     }
@@ -230,6 +240,18 @@ impl Driver for GatedDriver {
 
     fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
         self.inner.enable_peer_access(device, peer)
+    }
+
+    fn export_chunk(
+        &self,
+        device: DeviceId,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        for_all: bool,
+    ) -> DriverResult<ShareName> {
+        let name = self.inner.export_chunk(device, handle, form, for_all);
+        self.tell(NAMED);
+        name
     }
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {

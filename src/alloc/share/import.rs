@@ -1,7 +1,7 @@
 //! Blocks of other processes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::super::device::Caller;
 use super::super::{DeviceAllocator, DevicePtr};
@@ -62,6 +62,10 @@ pub(in super::super) struct Imports {
     live: HashMap<(DeviceId, Vec<u8>), Weak<Mapping>>,
     /// Mappings that nobody has any more and that queued work may still use.
     leaving: Vec<Leaving>,
+    /// Calls that look at what was among these, and have it in their hands.
+    looking: usize,
+    /// Streams that are gone since the first of these calls began: device (or all) and stream (or all).
+    gone: Vec<(Option<DeviceId>, Option<Stream>)>,
 }
 
 /// A mapping on its way out: what is still there of it.
@@ -186,10 +190,17 @@ impl DeviceAllocator {
             Some(mapping) if mapping.generation == generation => mapping,
             stale => {
                 stale.map(|mapping| self.let_go_import(mapping));
-                let mapping = Arc::new(self.map_import(device, generation, handle)?);
-                let mut imports = self.imports.lock();
-                imports.live.retain(|_, mapping| mapping.strong_count() > 0);
-                imports.live.insert(key, Arc::downgrade(&mapping));
+                let peers = state.core.lock().grants().peers;
+                let mapping = Arc::new(self.map_import(device, generation, handle, &peers)?);
+                let mapping = self.share_mapping(key, mapping);
+                // Others may have been set before the mapping could be seen by whoever set them.
+                let now = state.core.lock().grants().peers;
+                let granted =
+                    if Arc::ptr_eq(&peers, &now) { Ok(()) } else { self.grant_import(&mapping, &now) };
+                if let Err(error) = granted {
+                    self.let_go_import(mapping);
+                    return Err(error.into());
+                }
                 mapping
             }
         };
@@ -201,6 +212,55 @@ impl DeviceAllocator {
             allocator: self.clone(),
             mapping: Some(mapping),
         })
+    }
+
+    /// Grants peers access to all chunks of an import.
+    fn grant_import(&self, mapping: &Mapping, peers: &[DeviceId]) -> DriverResult<()> {
+        let mut calls = DriverCalls::default();
+        let granted = mapping.addresses().try_for_each(|address| {
+            peers.iter().try_for_each(|&peer| {
+                calls.set_access += 1;
+                self.driver.set_access(mapping.device, address, mapping.chunk, peer)
+            })
+        });
+        if let Some(state) = self.devices.get(mapping.device as usize).and_then(OnceLock::get) {
+            state.core.lock().tally.count_calls(&calls);
+        }
+        granted
+    }
+
+    /// Grants peers access to all that is imported for a device, which was reset so often.
+    pub(in super::super) fn grant_imports(
+        &self,
+        device: DeviceId,
+        generation: u64,
+        peers: &[DeviceId],
+    ) -> DriverResult<()> {
+        let live: Vec<Arc<Mapping>> = self.imports.lock().live.values().filter_map(Weak::upgrade).collect();
+        let is_meant = |mapping: &&Arc<Mapping>| mapping.device == device && mapping.generation == generation;
+        let granted = live.iter().filter(is_meant).try_for_each(|mapping| self.grant_import(mapping, peers));
+        live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
+        granted
+    }
+
+    /// Has all imports of a handle share a mapping: this one, unless another thread was faster.
+    fn share_mapping(&self, key: (DeviceId, Vec<u8>), mapping: Arc<Mapping>) -> Arc<Mapping> {
+        let mut imports = self.imports.lock();
+        imports.live.retain(|_, mapping| mapping.strong_count() > 0);
+        let known = imports.live.get(&key).and_then(Weak::upgrade);
+        let Some(known) = known else {
+            imports.live.insert(key, Arc::downgrade(&mapping));
+            return mapping;
+        };
+        if known.generation == mapping.generation {
+            drop(imports);
+            self.let_go_import(mapping);
+            return known;
+        }
+        imports.live.insert(key, Arc::downgrade(&mapping));
+        drop(imports);
+        self.let_go_import(known);
+        mapping
     }
 
     /// Bytes of other processes' memory that are mapped for a device. They count in no other statistic but
@@ -228,6 +288,9 @@ impl DeviceAllocator {
         let mut imports = self.imports.lock();
         for leaving in imports.leaving.iter_mut().filter(|leaving| is_meant(leaving.device)) {
             leaving.users.forget(stream);
+        }
+        if imports.looking > 0 {
+            imports.gone.push((device, stream));
         }
         let live: Vec<Arc<Mapping>> = imports.live.values().filter_map(Weak::upgrade).collect();
         for mapping in live.iter().filter(|mapping| is_meant(mapping.device)) {
@@ -258,20 +321,40 @@ impl DeviceAllocator {
 
     /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`.
     pub(in super::super) fn collect_imports(&self, wait: bool) {
-        let leaving = core::mem::take(&mut self.imports.lock().leaving);
-        if leaving.is_empty() {
+        let mut imports = self.imports.lock();
+        if imports.leaving.is_empty() {
             return;
         }
+        let leaving = core::mem::take(&mut imports.leaving);
+        imports.looking += 1;
+        let known = imports.gone.len();
+        drop(imports);
         let mut left = Vec::new();
         for mut leaving in leaving {
             if !self.leave(&mut leaving, wait) {
                 left.push(leaving);
             }
         }
-        self.imports.lock().leaving.append(&mut left);
+        let mut guard = self.imports.lock();
+        let imports = &mut *guard;
+        for &(device, stream) in &imports.gone[known..] {
+            let meant = |leaving: &&mut Leaving| device.is_none_or(|device| device == leaving.device);
+            left.iter_mut().filter(meant).for_each(|leaving| leaving.users.forget(stream));
+        }
+        imports.leaving.append(&mut left);
+        imports.looking -= 1;
+        if imports.looking == 0 {
+            imports.gone.clear();
+        }
     }
 
-    fn map_import(&self, device: DeviceId, generation: u64, handle: &SharedHandle) -> Result<Mapping> {
+    fn map_import(
+        &self,
+        device: DeviceId,
+        generation: u64,
+        handle: &SharedHandle,
+        peers: &[DeviceId],
+    ) -> Result<Mapping> {
         let state = self.device(device)?;
         let parts = handle.parts();
         let span = handle.mapped_bytes();
@@ -288,16 +371,22 @@ impl DeviceAllocator {
         };
         let answer = self
             .link_to(device, parts.device, handle.form())
-            .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, &mut calls));
+            .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         core.tally.address_space += if leaving.base == 0 { 0 } else { whole_reservation(span) };
+        let was_reset = core.generation != generation;
         drop(core);
         if let Err(error) = answer {
             if !self.leave(&mut leaving, false) {
                 self.imports.lock().leaving.push(leaving);
             }
             return Err(error.into());
+        }
+        if was_reset {
+            self.leave(&mut leaving, false);
+            let reason = "the device was reset meanwhile; ask again";
+            return Err(Error::State { operation: "importing a block", reason });
         }
         let Leaving { base, handles, .. } = leaving;
         Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, users: Mutex::default() })
@@ -319,6 +408,7 @@ impl DeviceAllocator {
         caller: &Caller<'_>,
         leaving: &mut Leaving,
         handle: &SharedHandle,
+        peers: &[DeviceId],
         calls: &mut DriverCalls,
     ) -> DriverResult<()> {
         let (driver, device, chunk) = (caller.driver, leaving.device, handle.parts().chunk);
@@ -334,13 +424,12 @@ impl DeviceAllocator {
             }
             answer => answer?,
         };
-        let peers = caller.device.core.lock().grants().peers;
         for (at, &handle) in leaving.handles.iter().enumerate() {
             let address = leaving.base + at as u64 * chunk;
             calls.map += 1;
             driver.map(device, address, chunk, handle)?;
             leaving.mapped.push(address);
-            for &peer in peers.iter() {
+            for &peer in peers {
                 calls.set_access += 1;
                 driver.set_access(device, address, chunk, peer)?;
             }
