@@ -9,6 +9,7 @@ mod captures;
 #[cfg(test)]
 mod checks;
 mod chores;
+mod claim;
 mod device;
 mod events;
 mod figures;

@@ -1226,6 +1226,25 @@ int ascend_alloc_device_was_reset(int device);
 int ascend_alloc_empty_cache(int device);
 
 /*
+ Hands out free memory that lies in size bytes from address on, as one block, so that nobody else gets it: for memory
+ that is bad. *block gets its first address, or NULL when none of the range is free, and *claimed, which may be null,
+ its bytes; it may reach beyond the range. A range may hold several pieces: call until there is none. Live blocks are
+ left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
+ like any other; no work may use it. Asks nothing of the device.
+
+ Callable from any thread. In a forked child it does nothing and succeeds.
+
+ # Safety
+
+ block is valid for a write, claimed null or valid for one.
+ */
+int ascend_alloc_claim(int device,
+                       const void *address,
+                       size_t size,
+                       void **block,
+                       size_t *claimed);
+
+/*
  Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
  Waits for nothing. *freed, which may be null, gets the bytes given back.
 

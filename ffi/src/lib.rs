@@ -379,6 +379,41 @@ pub extern "C" fn ascend_alloc_empty_cache(device: c_int) -> c_int {
     })
 }
 
+/// Hands out free memory that lies in size bytes from address on, as one block, so that nobody else gets it: for memory
+/// that is bad. *block gets its first address, or NULL when none of the range is free, and *claimed, which may be null,
+/// its bytes; it may reach beyond the range. A range may hold several pieces: call until there is none. Live blocks are
+/// left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
+/// like any other; no work may use it. Asks nothing of the device.
+///
+/// Callable from any thread. In a forked child it does nothing and succeeds.
+///
+/// # Safety
+///
+/// block is valid for a write, claimed null or valid for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ascend_alloc_claim(
+    device: c_int,
+    address: *const c_void,
+    size: usize,
+    block: *mut *mut c_void,
+    claimed: *mut usize,
+) -> c_int {
+    guard::release(|| {
+        let block = arguments::place(block, "block")?;
+        arguments::writable(claimed, "claimed")?;
+        let device = process::device(device)?;
+        let from = address.addr() as u64;
+        let answer =
+            process::if_set_up().map_or(Ok(None), |allocator| allocator.claim(device, from, size as u64))?;
+        let (ptr, bytes) = answer.map_or((0, 0), |(ptr, bytes)| (ptr.0, bytes));
+        // SAFETY: the caller's promise.
+        unsafe {
+            block.write(core::ptr::with_exposed_provenance_mut(ptr as usize));
+            arguments::answer(claimed, "claimed", bytes as usize)
+        }
+    })
+}
+
 /// Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
 /// Waits for nothing. *freed, which may be null, gets the bytes given back.
 ///

@@ -73,6 +73,12 @@ static void blocks(void) {
         REFUSED(ascend_alloc_set_peers(0, &device, 1));
     }
     size_t limit = 7;
+    void *claimed = &limit;
+    REFUSED(ascend_alloc_claim(0, NULL, 512, NULL, NULL));
+    REFUSED(ascend_alloc_claim(-1, NULL, 512, &claimed, NULL));
+    REFUSED(ascend_alloc_claim(99, NULL, 512, &claimed, NULL));
+    OK(ascend_alloc_claim(0, (void *)1, 512, &claimed, NULL));
+    CHECK(claimed == NULL);
     REFUSED(ascend_alloc_memory_limit(0, NULL));
     REFUSED(ascend_alloc_memory_limit(-1, &limit));
     REFUSED(ascend_alloc_memory_limit(99, &limit));

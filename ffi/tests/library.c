@@ -72,6 +72,16 @@ static void basics(void) {
     size_t freed = 1;
     OK(ascend_alloc_trim(0, SIZE_MAX, &freed));
     CHECK(freed == 0 && stats_of(0).reserved_bytes.all.current > 0);
+    void *claimed = NULL;
+    size_t bytes = 0;
+    block = ascend_alloc_malloc(64 * MIB, 0, NULL);
+    OK(ascend_alloc_claim(0, block, 64 * MIB, &claimed, &bytes));
+    CHECK(claimed == NULL && bytes == 0);
+    OK(ascend_alloc_release(block));
+    OK(ascend_alloc_claim(0, (char *)block + 9 * MIB, 4096, &claimed, &bytes));
+    CHECK(claimed != NULL && bytes >= 2 * MIB);
+    CHECK(stats_of(0).allocated_bytes.all.current == (int64_t)bytes);
+    OK(ascend_alloc_release(claimed));
     OK(ascend_alloc_empty_cache(0));
     OK(ascend_alloc_empty_cache(-1));
     CHECK(stats_of(0).reserved_bytes.all.current == 0);

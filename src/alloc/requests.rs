@@ -375,7 +375,13 @@ impl Caller<'_> {
     }
 
     /// Publishes a block that the core has handed out, and counts it. Nothing when it has to be kept back.
-    fn finish(&self, mut core: Guard<'_>, requested: u64, stream: Stream, id: BlockId) -> Option<u64> {
+    pub(super) fn finish(
+        &self,
+        mut core: Guard<'_>,
+        requested: u64,
+        stream: Stream,
+        id: BlockId,
+    ) -> Option<u64> {
         let (address, len) = (core.blocks[id].addr, core.blocks[id].len);
         let small = core.class_of(id).is_small();
         let stale = !core.stale.is_empty() && core.stale.contains(&address);

@@ -132,6 +132,8 @@ class Allocator final : public base::NPUAllocator {
   void must_know(int device) const;
   // Notes the live blocks that lie on the pages; whether any memory of ours does.
   bool mark_on(int device, const std::vector<aclrtMemUceInfo> &pages);
+  // Sees to it that free memory on the pages is handed out to nobody.
+  void set_apart(int device, const std::vector<aclrtMemUceInfo> &pages);
   // Forgets what was noted of a block by its address.
   bool forget(void *block);
 

@@ -190,8 +190,23 @@ bool Allocator::checkUceInMemPool(int device) {
   TORCH_CHECK(code == ACL_SUCCESS, "ascend_alloc: aclrtGetMemUceInfo of device ", device, " answered ", code);
   pages.resize(std::min(count, pages.size()));
   const bool ours = mark_on(device, pages);
-  if (ours) refuse_unsafe_tensors();
+  if (ours) {
+    set_apart(device, pages);
+    refuse_unsafe_tensors();
+  }
   return ours;
+}
+
+void Allocator::set_apart(int device, const std::vector<aclrtMemUceInfo> &pages) {
+  // Frees that wait for streams are free then, and chunks without a live block go back to the device. One in trouble may
+  // refuse that; what stays is claimed.
+  ascend_alloc_empty_cache(device);
+  for (const aclrtMemUceInfo &page : pages) {
+    void *piece = nullptr;
+    do {
+      must(ascend_alloc_claim(device, page.addr, page.len, &piece, nullptr), "setting a bad page apart");
+    } while (piece != nullptr);
+  }
 }
 
 bool Allocator::mark_on(int device, const std::vector<aclrtMemUceInfo> &pages) {
