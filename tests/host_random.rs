@@ -1,13 +1,14 @@
 //! Random programs with page-locked memory on several streams and threads, and every call of the driver failing once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ascend_alloc::driver::{Driver, HostCopy, RegisterKind, SimDriver, Stream};
 use ascend_alloc::host::{HostPtr, HostRegistry, PageMemory, PinnedAllocator, PinnedForm, PinnedOptions};
 use ascend_alloc::{Error, Result};
 use ascend_sim::exec::HostOp;
 use ascend_sim::{BackingMode, ExecMode, Sim, SimConfig};
+use parking_lot::Mutex;
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
@@ -59,7 +60,7 @@ impl Program {
         let align = [0, 64, 4096][self.random.usize(0..3)];
         let ptr = self.pinned.allocate(bytes, align).expect("memory");
         assert!(ptr.address().is_multiple_of(align.max(64)));
-        let mut ranges = self.ranges.lock().unwrap();
+        let mut ranges = self.ranges.lock();
         let before = ranges.range(..ptr.address() + bytes).next_back();
         assert!(before.is_none_or(|(&base, &len)| base + len <= ptr.address()), "two live blocks overlap");
         ranges.insert(ptr.address(), bytes);
@@ -103,7 +104,7 @@ impl Program {
             return;
         }
         let live = self.live.swap_remove(self.random.usize(0..self.live.len()));
-        self.ranges.lock().unwrap().remove(&live.ptr.address());
+        self.ranges.lock().remove(&live.ptr.address());
         self.pinned.deallocate(live.ptr).expect("freed");
     }
 
