@@ -34,7 +34,7 @@ fn free_memory_of_a_range_is_handed_out_to_nobody_else() {
                 let apart = |&(at, len): &(DevicePtr, u64)| other.0 + size <= at.0 || at.0 + len <= other.0;
                 assert!(claimed.iter().all(apart), "{conf} {size}: {other:x?} in {claimed:x?}");
             }
-            others.into_iter().for_each(|block| free(block));
+            others.into_iter().for_each(free);
             free(kept);
             // Blocks like others: they can be freed, and are whole again.
             claimed.into_iter().for_each(|(block, _)| world.alloc.deallocate(block).unwrap());
