@@ -1232,7 +1232,7 @@ int ascend_alloc_empty_cache(int device);
  left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
  like any other; no work may use it. Asks nothing of the device.
 
- Callable from any thread. In a forked child it does nothing and succeeds.
+ Callable from any thread.
 
  # Safety
 

@@ -385,7 +385,7 @@ pub extern "C" fn ascend_alloc_empty_cache(device: c_int) -> c_int {
 /// left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
 /// like any other; no work may use it. Asks nothing of the device.
 ///
-/// Callable from any thread. In a forked child it does nothing and succeeds.
+/// Callable from any thread.
 ///
 /// # Safety
 ///
@@ -398,7 +398,7 @@ pub unsafe extern "C" fn ascend_alloc_claim(
     block: *mut *mut c_void,
     claimed: *mut usize,
 ) -> c_int {
-    guard::release(|| {
+    guard::status(|| {
         let block = arguments::place(block, "block")?;
         arguments::writable(claimed, "claimed")?;
         let device = process::device(device)?;
