@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{
-    Config, DeviceAllocator, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, Result,
+    Config, DeviceAllocator, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions,
     SleepMode,
 };
 use ascend_sim::{Sim, SimConfig, Soc};
-use common::gate::GatedDriver;
+use common::gate::{GatedDriver, reset, was_reset};
 use common::{CLASSIC, G, GRANULE, M};
 
 const STREAM: Stream = Stream(0);
@@ -76,20 +76,6 @@ impl Rig {
         let pool = self.alloc.create_pool(0, PoolOptions::tagged(tag)).unwrap();
         let block = self.alloc.allocate_in(pool, bytes, 0, STREAM).unwrap();
         (pool, block)
-    }
-}
-
-fn reset(sim: &Sim, alloc: &DeviceAllocator) {
-    sim.reset_device_force(0).unwrap();
-    sim.set_device(0).unwrap();
-    alloc.device_was_reset(0).unwrap();
-}
-
-#[track_caller]
-fn was_reset<T: std::fmt::Debug>(answer: Result<T>) {
-    match answer {
-        Err(Error::State { reason, .. }) if reason.contains("reset meanwhile") => {}
-        other => panic!("{other:?}"),
     }
 }
 

@@ -151,6 +151,11 @@ impl Other {
         self.ask("id").parse().unwrap()
     }
 
+    /// A block of so many bytes of the other process.
+    fn export(&mut self, bytes: u64) -> SharedHandle {
+        SharedHandle::from_bytes(&message(&self.ask(&format!("export {bytes}")))).unwrap()
+    }
+
     fn import(&mut self, handle: &SharedHandle) -> String {
         self.import_for(handle, 0)
     }
@@ -192,12 +197,14 @@ struct Part {
     rig: Rig,
 }
 
+/// The bytes of a handle, out of the text that processes send each other.
+fn message(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
 impl Part {
     fn answer(&mut self, words: &[String]) -> String {
         let number = |at: usize| words[at].parse::<u64>().unwrap();
-        let message = |text: &str| -> Vec<u8> {
-            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-        };
         match words[0].as_str() {
             "id" => self.rig.alloc.process_id(0).unwrap().to_string(),
             "import" => {
@@ -306,10 +313,7 @@ fn only_named_processes_import() {
 #[test]
 fn an_import_that_a_stream_used_which_is_gone_can_be_given_up() {
     let (rig, mut other) = (Rig::sim(), Other::start("sim"));
-    let text = other.ask(&format!("export {}", 3 * M));
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    let message: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
-    let handle = SharedHandle::from_bytes(&message).unwrap();
+    let handle = other.export(3 * M);
     let import = rig.alloc.import(0, &handle, STREAM).unwrap();
     let stream = Stream(rig.machine().create_stream().unwrap());
     import.record_stream(stream);
@@ -424,12 +428,7 @@ fn either_process_may_die() {
     });
     for_both(|rig, mut other| {
         // The exporter.
-        let message = other.ask(&format!("export {}", 3 * M));
-        let message: Vec<u8> = (0..message.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&message[at..at + 2], 16).unwrap())
-            .collect();
-        let handle = SharedHandle::from_bytes(&message).unwrap();
+        let handle = other.export(3 * M);
         let block = rig.alloc.import(0, &handle, STREAM).unwrap();
         assert_eq!((rig.peek(block.ptr().0), block.exporter()), (77, Life::Alive));
         other.kill();
@@ -558,12 +557,7 @@ fn names_end_with_their_chunks() {
 fn queued_work_keeps_an_import_mapped() {
     let rig = Rig::on(SimConfig { lag: LAG_NEVER, devices: 2, ..SimConfig::default() });
     let mut other = Other::start("sim");
-    let message = other.ask(&format!("export {}", 3 * M));
-    let message: Vec<u8> = (0..message.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&message[at..at + 2], 16).unwrap())
-        .collect();
-    let handle = SharedHandle::from_bytes(&message).unwrap();
+    let handle = other.export(3 * M);
     let second = Stream(rig.machine().create_stream().unwrap());
     let block = rig.alloc.import(0, &handle, STREAM).unwrap();
     block.record_stream(second);
@@ -601,12 +595,7 @@ fn queued_work_keeps_an_import_mapped() {
 fn peers_reach_what_was_imported_before() {
     let rig = Rig::on(SimConfig { devices: 2, soc: Soc::Ascend950, ..SimConfig::default() });
     let mut other = Other::start("sim");
-    let message = other.ask(&format!("export {}", 3 * M));
-    let message: Vec<u8> = (0..message.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&message[at..at + 2], 16).unwrap())
-        .collect();
-    let handle = SharedHandle::from_bytes(&message).unwrap();
+    let handle = other.export(3 * M);
     let block = rig.alloc.import(0, &handle, STREAM).unwrap();
     let granted = || rig.machine().get_access(block.ptr().0 & !(2 * M - 1), Location::device(1));
     assert_ne!(granted(), Ok(3));

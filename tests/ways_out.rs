@@ -15,7 +15,7 @@ use ascend_alloc::{
     PoolOptions, PoolSource, Result, RouteFilter, SleepMode,
 };
 use ascend_sim::{BackingMode, LAG_NEVER, Location, Sim, SimConfig, Soc};
-use common::gate::{GatedDriver, NAMED, WAITED};
+use common::gate::{GatedDriver, NAMED, WAITED, reset, was_reset};
 use common::{CLASSIC, M};
 
 const STREAM: Stream = Stream(0);
@@ -87,18 +87,8 @@ impl Rig {
     }
 }
 
-fn reset((sim, alloc): &(Sim, Weak<DeviceAllocator>)) {
-    sim.reset_device_force(0).unwrap();
-    sim.set_device(0).unwrap();
-    alloc.upgrade().expect("the test holds it").device_was_reset(0).unwrap();
-}
-
-#[track_caller]
-fn was_reset<T: std::fmt::Debug>(answer: Result<T>) {
-    match answer {
-        Err(Error::State { reason, .. }) if reason.contains("reset meanwhile") => {}
-        other => panic!("{other:?}"),
-    }
+fn reset_weak((sim, alloc): &(Sim, Weak<DeviceAllocator>)) {
+    reset(sim, &alloc.upgrade().expect("the test holds it"));
 }
 
 // ---- sleep and wake ----
@@ -414,7 +404,7 @@ fn what_was_captured_before_a_reset_ends_nothing_that_came_after_it() {
         let pool = rig.pool("graph");
         let old = rig.alloc.capture(pool, RouteFilter::Stream(Stream(7))).unwrap();
         let old = if finished { Ok(old.finish()) } else { Err(old) };
-        reset(&rig.weak());
+        reset(&rig.sim, &rig.alloc);
         let idle = rig.alloc.allocate(0, 4 * M, 0, STREAM).unwrap();
         rig.alloc.deallocate(idle).unwrap();
         let new = rig.alloc.capture(pool, RouteFilter::Stream(Stream(8))).unwrap();
@@ -434,7 +424,7 @@ fn a_graph_from_before_a_reset_leaves_a_pool_that_sleeps_alone() {
     let rig = Rig::new();
     let pool = rig.pool("graph");
     let old = rig.alloc.capture(pool, RouteFilter::Stream(Stream(7))).unwrap().finish();
-    reset(&rig.weak());
+    reset(&rig.sim, &rig.alloc);
     let [kept, freed] = [4 * M; 2].map(|bytes| rig.alloc.allocate_in(pool, bytes, 0, STREAM).unwrap());
     rig.alloc.deallocate(freed).unwrap();
     rig.alloc.sleep(None, &["graph"], SleepMode::Discard).unwrap();
@@ -509,7 +499,7 @@ fn a_block_that_was_growing_when_the_device_was_reset_is_freed_once() {
     let rig = Rig::new();
     let block = rig.alloc.allocate(0, 4 * M, 0, STREAM).unwrap();
     let weak = rig.weak();
-    rig.once_at("aclrtMapMem", move || reset(&weak));
+    rig.once_at("aclrtMapMem", move || reset_weak(&weak));
     was_reset(rig.alloc.grow_in_place(block, 40 * M));
     rig.alloc.deallocate(block).expect("its owner may free it once");
     let again = rig.alloc.deallocate(block);
@@ -521,7 +511,7 @@ fn a_name_of_a_chunk_that_is_gone_is_not_kept() {
     let rig = Rig::new();
     let block = rig.alloc.allocate(0, 2 * M, 0, STREAM).unwrap();
     let weak = rig.weak();
-    rig.once_at(NAMED, move || reset(&weak));
+    rig.once_at(NAMED, move || reset_weak(&weak));
     was_reset(rig.alloc.export(block, &ExportOptions::default()).map(drop));
     rig.alloc.deallocate(block).unwrap();
 }
@@ -539,7 +529,7 @@ fn a_reset_while_grants_are_caught_up_with_takes_the_new_segment() {
     assert!(matches!(slept, Err(Error::Driver(_))), "{slept:?}");
     rig.sim.clear_faults();
     let weak = rig.weak();
-    rig.once_at("aclrtMemSetAccess", move || reset(&weak));
+    rig.once_at("aclrtMemSetAccess", move || reset_weak(&weak));
     let buffer = GrowableBuffer::new(rig.alloc.clone(), 0, STREAM, GrowableOptions::up_to(64 * M));
     was_reset(buffer.map(drop));
     rig.alloc.check().unwrap();
@@ -550,7 +540,7 @@ fn a_reset_takes_large_fixed_blocks_out_of_the_statistics() {
     let rig = Rig::with(&format!("{CLASSIC},max_split_size_mb:20"), 256 * M);
     rig.alloc.allocate(0, 40 * M, 0, STREAM).unwrap();
     assert_eq!(rig.alloc.stats(0).unwrap().oversize_segments.current, 1);
-    reset(&rig.weak());
+    reset(&rig.sim, &rig.alloc);
     let stats = rig.alloc.stats(0).unwrap();
     assert_eq!((stats.oversize_segments.current, stats.oversize_allocations.current), (0, 0));
 }

@@ -20,6 +20,7 @@ use crate::core::sleep::{Depth, Kept, Unwanted};
 use crate::driver::{DeviceId, DriverError};
 use crate::error::{Error, Result};
 use crate::history::Action;
+use crate::hook::MemoryEvent;
 use crate::stats::DriverCalls;
 
 /// What becomes of the content of live blocks.
@@ -155,12 +156,19 @@ impl Caller<'_> {
     /// Ends what is to be done for a block freed in a pool that sleeps.
     pub(super) fn free_asleep(&self, mut core: super::requests::Guard<'_>, pool: PoolIndex) -> Result<()> {
         let unwanted = core.rouse_if_empty(pool);
+        let log = self.put_away(core, unwanted);
+        self.hook.tell(&log);
+        Ok(())
+    }
+
+    /// Leaves the lock, and gives content back that nobody wants any more. What the hook is to be told comes last,
+    /// because it may panic: nothing may be left to be done after it.
+    fn put_away(&self, mut core: super::requests::Guard<'_>, unwanted: Unwanted) -> Vec<MemoryEvent> {
         self.watch(&mut core, 2);
         let log = core.take_log();
         drop(core);
         self.drop_content(unwanted);
-        self.hook.tell(&log);
-        Ok(())
+        log
     }
 
     fn sleep(&self, pools: &[u64], mode: SleepMode) -> Result<Slept> {
@@ -212,11 +220,7 @@ impl Caller<'_> {
                 Err(error)
             }
         };
-        self.watch(&mut core, 2);
-        let log = core.take_log();
-        drop(core);
-        self.drop_content(unwanted);
-        // The hook may panic: nothing is left to be done after it.
+        let log = self.put_away(core, unwanted);
         let answer = answer.map(|slept| {
             let after = self.driver.memory_info(self.device.limits.device);
             let device_bytes = match (before, after) {
@@ -453,11 +457,7 @@ impl Caller<'_> {
         {
             core = self.perform(core, step, &mut Request::chore());
         }
-        self.watch(&mut core, 2);
-        let log = core.take_log();
-        drop(core);
-        self.drop_content(unwanted);
-        // The hook may panic: nothing is left to be done after it.
+        let log = self.put_away(core, unwanted);
         self.hook.tell(&log);
         answer
     }

@@ -1,14 +1,14 @@
 //! Free memory that is handed out for where it lies: that of a bad page, so that nobody else gets it.
 
-use super::block::{BlockId, NONE, State};
+use super::block::{BlockId, State};
 use super::segment::SMALL_LIMIT;
 use super::{Core, UNIT};
 
 impl Core {
     /// Hands out free memory that lies in `from..to`, in whole chunks as far as it is free, with what its segment
-    /// cannot hold as a block of its own: the first piece there is. Nothing where none is free.
+    /// cannot hold as a block of its own: one piece. Nothing where none is free.
     pub(crate) fn claim(&mut self, from: u64, to: u64) -> Option<BlockId> {
-        let id = self.first_free_in(from, to)?;
+        let id = self.free_in(from, to)?;
         let (start, end) = self.claimed(id, from, to);
         let home = self.blocks[id].home;
         let piece = self.carve(id, start, end - start);
@@ -16,23 +16,13 @@ impl Core {
         Some(piece)
     }
 
-    /// The first free block that reaches into `from..to`. Nothing is handed out of a pool that sleeps.
-    fn first_free_in(&self, from: u64, to: u64) -> Option<BlockId> {
-        let overlaps = |start: u64, end: u64| start < to && from < end;
-        let segments = self.segments.iter().filter(|(_, segment)| {
-            overlaps(segment.base, segment.base + segment.len) && !self.is_asleep(segment.class.pool())
+    /// A free block that reaches into `from..to`. Those of a pool that sleeps are in no index.
+    fn free_in(&self, from: u64, to: u64) -> Option<BlockId> {
+        let mut blocks = self.blocks.iter();
+        let found = blocks.find(|(_, block)| {
+            block.state == State::Free && block.indexed && block.addr < to && from < block.end()
         });
-        for (_, segment) in segments {
-            let mut id = segment.first;
-            while id != NONE {
-                let block = &self.blocks[id];
-                if block.state == State::Free && block.indexed && overlaps(block.addr, block.end()) {
-                    return Some(id);
-                }
-                id = block.next;
-            }
-        }
-        None
+        found.map(|(id, _)| id)
     }
 
     /// What is cut out of a free block: the chunks of `from..to`, and no less than a block of its class may have, on

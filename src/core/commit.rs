@@ -410,13 +410,13 @@ impl Core {
         kept: &[BlockId],
     ) -> u64 {
         let granule = self.limits.granule;
-        self.rename_kept(&mut what, unmapped, &handles);
+        let gone: HashSet<u64> = unmapped.iter().copied().collect();
+        self.rename_kept(&mut what, &gone, &handles);
         let freed = what.freed_handles + unmapped.len() - granules_of(&handles);
         let mut gone_bytes = freed as u64 * granule;
         self.physical -= gone_bytes;
         self.keep_spares(handles);
         self.tally.device_free += what.runs.len() as u64;
-        let gone: HashSet<u64> = unmapped.iter().copied().collect();
         for run in what.runs {
             self.commit_run(run.block, &gone);
         }
@@ -439,18 +439,17 @@ impl Core {
     }
 
     /// Gives their names back to chunks that were to be freed and are still there: mapped or not (`spare`).
-    fn rename_kept(&mut self, what: &mut GiveBack, unmapped: &[u64], spare: &[Spare]) {
+    fn rename_kept(&mut self, what: &mut GiveBack, unmapped: &HashSet<u64>, spare: &[Spare]) {
         let names = core::mem::take(&mut what.names);
         if names.is_empty() {
             return;
         }
         let granule = self.limits.granule;
-        let gone: HashSet<u64> = unmapped.iter().copied().collect();
         let in_runs = what.runs.iter().flat_map(|run| {
             let addresses = (run.addr..).step_by((u64::from(run.span) * granule) as usize);
             run.handles.iter().zip(addresses)
         });
-        let mapped = in_runs.filter(|(_, address)| !gone.contains(address)).map(|(&handle, _)| handle);
+        let mapped = in_runs.filter(|(_, address)| !unmapped.contains(address)).map(|(&handle, _)| handle);
         let here: HashSet<PhysicalHandle> = mapped.chain(spare.iter().map(|spare| spare.handle)).collect();
         self.give_names_back(names, |handle| here.contains(&handle));
     }

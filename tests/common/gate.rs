@@ -11,6 +11,8 @@ use ascend_alloc::driver::{
     DeviceId, Driver, DriverResult, Event, HostCopy, MemoryInfo, PageKind, PhysicalHandle, ShareForm,
     ShareName, SimDriver, Stream,
 };
+use ascend_alloc::{DeviceAllocator, Error, Result};
+use ascend_sim::Sim;
 
 /// Which tasks hold which streams up. A task is named by its stream.
 #[derive(Debug, Default)]
@@ -256,5 +258,21 @@ impl Driver for GatedDriver {
 
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
         self.inner.capture_of(device, stream)
+    }
+}
+
+/// Resets the first device, and tells the allocator.
+pub fn reset(sim: &Sim, alloc: &DeviceAllocator) {
+    sim.reset_device_force(0).unwrap();
+    sim.set_device(0).unwrap();
+    alloc.device_was_reset(0).unwrap();
+}
+
+/// A call that a reset came before says so.
+#[track_caller]
+pub fn was_reset<T: std::fmt::Debug>(answer: Result<T>) {
+    match answer {
+        Err(Error::State { reason, .. }) if reason.contains("reset meanwhile") => {}
+        other => panic!("{other:?}"),
     }
 }

@@ -374,7 +374,7 @@ impl DeviceAllocator {
             .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
-        core.tally.address_space += if leaving.base == 0 { 0 } else { whole_reservation(span) };
+        core.tally.address_space += if leaving.base == 0 { 0 } else { leaving.reserved() };
         let was_reset = core.generation != generation;
         drop(core);
         if let Err(error) = answer {
@@ -416,11 +416,11 @@ impl DeviceAllocator {
             leaving.handles.push(driver.import_chunk(device, name)?);
         }
         calls.reserve += 1;
-        leaving.base = match driver.reserve(device, whole_reservation(leaving.span)) {
+        leaving.base = match driver.reserve(device, leaving.reserved()) {
             Err(error) if error.is_out_of_memory() => {
                 caller.free_address_space();
                 calls.reserve += 1;
-                driver.reserve(device, whole_reservation(leaving.span))?
+                driver.reserve(device, leaving.reserved())?
             }
             answer => answer?,
         };
@@ -448,13 +448,18 @@ impl DeviceAllocator {
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         if done && leaving.base != 0 {
-            core.tally.address_space -= whole_reservation(leaving.span);
+            core.tally.address_space -= leaving.reserved();
         }
         done
     }
 }
 
 impl Leaving {
+    /// Bytes of address space of its reservation.
+    fn reserved(&self) -> u64 {
+        whole_reservation(self.span)
+    }
+
     /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
     fn has_passed(&mut self, driver: &dyn Driver, wait: bool, calls: &mut DriverCalls) -> bool {
         let device = self.device;
