@@ -1,6 +1,8 @@
 //! Pools of captured graphs: addresses that stay, streams that are left alone, and going back.
 
-use std::sync::Arc;
+mod common;
+
+use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter};
@@ -265,4 +267,32 @@ fn emptying_the_cache_waits_for_the_end_of_a_capture() {
     rig.allocator.empty_cache(None).unwrap();
     assert_eq!(rig.allocator.stats(0).unwrap().reserved_bytes.all.current, 0);
     rig.allocator.check().unwrap();
+}
+
+/// A capture may begin in another thread while the cache is emptied: what was only waited for stays.
+#[test]
+fn a_capture_that_begins_meanwhile_stops_the_emptying() {
+    let mut world = common::Setup::default().build();
+    let (side, captured) = (world.stream(), world.stream());
+    let block = world.alloc(10 * MIB, side);
+    world.work(side, "work", block);
+    world.free(block);
+    let pool = world.alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let begun = Arc::new(Mutex::new(None));
+    let (alloc, number) = (Arc::downgrade(&world.alloc), begun.clone());
+    world.driver.watch(Some(Arc::new(move |call| {
+        if call == common::gate::PASSED {
+            let alloc = alloc.upgrade().unwrap();
+            *number.lock().unwrap() = Some(alloc.begin_capture(pool, RouteFilter::Stream(captured)).unwrap());
+        }
+    })));
+    world.alloc.empty_cache(None).unwrap();
+    world.driver.watch(None);
+    assert!(begun.lock().unwrap().is_some(), "the emptying waited");
+    assert_eq!(world.reserved(), 10 * MIB, "nothing is given back during a capture");
+    world.alloc.end_route(pool).unwrap();
+    world.alloc.release_graph(pool).unwrap();
+    world.alloc.empty_cache(None).unwrap();
+    assert_eq!(world.reserved(), 0);
+    world.close();
 }

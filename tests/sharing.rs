@@ -11,7 +11,7 @@ use ascend_alloc::acl::{Acl, Search, sys};
 use ascend_alloc::driver::{AclDriver, ShareForm, SimDriver, Stream};
 use ascend_alloc::{
     Config, DeviceAllocator, DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions,
-    ImportedBlock, Importers, Life, PoolOptions, SharedHandle, SleepMode,
+    ImportedBlock, Importers, Life, PoolOptions, RouteFilter, SharedHandle, SleepMode,
 };
 use ascend_sim::{BackingMode, LAG_NEVER, Location, Sim, SimConfig, Soc, Task};
 
@@ -588,6 +588,30 @@ fn queued_work_keeps_an_import_mapped() {
     let sim = rig.machine().clone();
     drop(rig);
     assert_eq!((sim.mapping_count(), sim.reserved_bytes()), (0, 0));
+}
+
+/// Work that is being captured may hold the address: nothing is asked, waited for or unmapped before the end.
+#[test]
+fn a_capture_keeps_an_import_mapped() {
+    let rig = Rig::sim();
+    let mut other = Other::start("sim");
+    let handle = other.export(3 * M);
+    let block = rig.alloc.import(0, &handle, STREAM).unwrap();
+    let pool = rig.alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let capture = rig.alloc.capture(pool, RouteFilter::ThisThread).unwrap();
+    let before = rig.machine().counters();
+    drop(block);
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(rig.machine().counters(), before);
+    assert_eq!(rig.alloc.imported_bytes(0).unwrap(), 4 * M);
+    // An import that fails was used by nobody and leaves nothing behind.
+    let handle = other.export(3 * M);
+    rig.machine().fail("aclrtMapMem", 1, 507_899, false).unwrap();
+    assert!(rig.alloc.import(0, &handle, STREAM).is_err());
+    assert_eq!(rig.alloc.imported_bytes(0).unwrap(), 4 * M);
+    drop(capture);
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!((rig.alloc.imported_bytes(0).unwrap(), rig.space()), (0, 0));
 }
 
 /// What was imported before is mapped as well.

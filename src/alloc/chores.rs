@@ -70,7 +70,8 @@ impl Device {
         if let Some(step) = core.close_all() {
             core = caller.perform(core, step, &mut chore);
         }
-        while chore.failure.is_none() {
+        // A capture may begin while the lock is left: from then on nothing is waited for or given back.
+        while chore.failure.is_none() && core.capturing == 0 {
             let step = if wait && !chore.captured {
                 core.wait_for_newest().or_else(|| core.wait_for_device())
             } else {
@@ -79,8 +80,8 @@ impl Device {
             let Some(step) = step else { break };
             core = caller.perform(core, step, &mut chore);
         }
-        core.merge_unsplit();
-        if chore.failure.is_none() {
+        if chore.failure.is_none() && core.capturing == 0 {
+            core.merge_unsplit();
             let excess = core.held().saturating_sub(keep);
             let mut back = core.idle_memory(choice, excess, true);
             if keep == 0 {

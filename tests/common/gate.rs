@@ -32,11 +32,13 @@ impl Holds {
 
 /// What is told when a wait for a stream is over.
 pub const WAITED: &str = "a stream was waited for";
+/// What is told when a wait for an event is over.
+pub const PASSED: &str = "an event was waited for";
 /// What is told when a chunk was named for other processes.
 pub const NAMED: &str = "a chunk was named";
 
 /// A function that is told of a call that moves, names or copies memory, by its ACL name, before it is made; and of
-/// [`WAITED`] and [`NAMED`].
+/// [`WAITED`], [`PASSED`] and [`NAMED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -197,6 +199,8 @@ impl Driver for GatedDriver {
         if let Some(stream) = holds.events.get(&event).copied() {
             holds.over(stream);
         }
+        drop(holds);
+        self.tell(PASSED);
         Ok(())
     }
 

@@ -437,12 +437,18 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it.
+    /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it. While a graph
+    /// is captured on the device what was used stays: work that has not run may hold its address.
     fn leave(&self, leaving: &mut Leaving, wait: bool) -> bool {
         let Ok(state) = self.device(leaving.device) else { return true };
         let mut calls = DriverCalls::default();
         let driver = &*self.driver;
-        let valid = state.core.lock().generation == leaving.generation;
+        let core = state.core.lock();
+        let (valid, captures) = (core.generation == leaving.generation, core.capturing > 0);
+        drop(core);
+        if valid && captures && leaving.may_be_in_use() {
+            return false;
+        }
         let done =
             !valid || leaving.has_passed(driver, wait, &mut calls) && leaving.take_apart(driver, &mut calls);
         let mut core = state.core.lock();
@@ -458,6 +464,11 @@ impl Leaving {
     /// Bytes of address space of its reservation.
     fn reserved(&self) -> u64 {
         whole_reservation(self.span)
+    }
+
+    /// Whether it was used and no wait has shown that this is over.
+    fn may_be_in_use(&self) -> bool {
+        self.users.gone || !self.users.streams.is_empty() || !self.events.is_empty()
     }
 
     /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
@@ -499,7 +510,7 @@ impl Leaving {
             }
             !passed
         });
-        !self.users.gone && self.users.streams.is_empty() && self.events.is_empty()
+        !self.may_be_in_use()
     }
 
     /// Unmaps, drops the references, releases the reservation. What the driver refuses is tried again later.
