@@ -1,10 +1,13 @@
 //! Pools of a user: apart from one another, and together where that costs nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier, Mutex};
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::{Config, DeviceAllocator, Error, PoolId, PoolOptions, PoolSource, RouteFilter, SleepMode};
-use ascend_sim::{BackingMode, Sim, SimConfig};
+use ascend_alloc::{
+    Config, DeviceAllocator, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, PoolSource,
+    RouteFilter, SleepMode,
+};
+use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task};
 
 const MIB: u64 = 1 << 20;
 const STREAM: Stream = Stream(0);
@@ -136,6 +139,55 @@ fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
     }
 }
 
+/// While a graph is captured nothing moves, so what another pool would lend is all there is.
+#[test]
+fn a_pool_lends_during_captures_too() {
+    let (_sim, allocator) = rig(32 * MIB);
+    let mut options = PoolOptions::default();
+    options.use_on_oom = true;
+    let lender = allocator.create_pool(0, options).unwrap();
+    let block = allocator.allocate_in(lender, 30 * MIB, 0, STREAM).unwrap();
+    allocator.deallocate(block).unwrap();
+    let graph = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let capture = allocator.capture(graph, RouteFilter::Stream(Stream(77))).unwrap();
+    let lent = allocator.allocate(0, 6 * MIB, 0, STREAM).unwrap();
+    assert_eq!(allocator.pool_stats(lender).unwrap().allocated_bytes.all.current, 6 * MIB as i64 + 512);
+    let refused = allocator.allocate_in(graph, 6 * MIB, 0, STREAM);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "it lends to the default pool only: {refused:?}");
+    drop(capture);
+    allocator.deallocate(lent).unwrap();
+    allocator.check().unwrap();
+}
+
+/// What a growing buffer lacks has to lie behind it: a block of another pool is of no use, whatever its kind.
+#[test]
+fn a_growing_buffer_borrows_nothing() {
+    let config = SimConfig { soc: Soc::Ascend950, lag: LAG_NEVER, ..SimConfig::default() };
+    let sim = Sim::new(SimConfig { capacity: 16 * MIB, backing: BackingMode::MetadataOnly, ..config });
+    sim.set_device(0).unwrap();
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let allocator = Arc::new(DeviceAllocator::new(Config::parse("check_level:3").unwrap(), driver).unwrap());
+    let stream = Stream(sim.create_stream().unwrap());
+    let mut options = PoolOptions::default();
+    options.use_on_oom = true;
+    let lender = allocator.create_pool(0, options).unwrap();
+    let buffer = |options: GrowableOptions, bytes| {
+        let options = options.beginning_with(bytes);
+        GrowableBuffer::new(allocator.clone(), 0, stream, options).unwrap()
+    };
+    let mut other = buffer(GrowableOptions::up_to(64 * MIB).in_pool(lender), 12 * MIB);
+    let mut mine = buffer(GrowableOptions::up_to(64 * MIB), 4 * MIB);
+    // What the other one gives up may still be in use, so it cannot be moved at once.
+    sim.submit(stream.0, Task::new("writes").writes(other.ptr().0, 12 * MIB, 1)).unwrap();
+    other.resize(4 * MIB).unwrap();
+    mine.resize(8 * MIB).unwrap();
+    assert_eq!((mine.mapped_bytes(), other.mapped_bytes()), (8 * MIB, 4 * MIB));
+    assert_eq!(allocator.pool_stats(lender).unwrap().allocated_bytes.all.current, 4 * MIB as i64);
+    drop((mine, other));
+    allocator.check().unwrap();
+    assert_eq!(sim.findings(), Vec::<String>::new());
+}
+
 #[test]
 fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
     let (_sim, allocator) = rig(32 * MIB);
@@ -167,7 +219,7 @@ fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
 /// Memory from a counter, as a source of a pool; what is out is remembered.
 #[derive(Default)]
 struct Elsewhere {
-    out: std::sync::Mutex<std::collections::BTreeMap<u64, u64>>,
+    out: Mutex<std::collections::BTreeMap<u64, u64>>,
     most: usize,
     /// The next address, or a wrong one.
     wrong: Option<u64>,
@@ -283,6 +335,58 @@ fn a_source_that_gives_nonsense_is_refused() {
     let refused = allocator.allocate_in(pool, 30 * MIB, 0, STREAM);
     assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
     allocator.deallocate(kept).unwrap();
+    allocator.check().unwrap();
+}
+
+/// One block at a time, always at the same place. The first one given back is taken by another thread at once.
+#[derive(Default)]
+struct OnePlace {
+    out: Mutex<bool>,
+    meeting: Mutex<Option<Arc<Barrier>>>,
+}
+
+impl PoolSource for OnePlace {
+    fn allocate(&self, _device: u32, _bytes: u64, _stream: Stream) -> Option<u64> {
+        (!std::mem::replace(&mut *self.out.lock().unwrap(), true)).then_some(1 << 45)
+    }
+
+    fn free(&self, _device: u32, _address: u64, _bytes: u64) {
+        *self.out.lock().unwrap() = false;
+        if let Some(meeting) = self.meeting.lock().unwrap().take() {
+            meeting.wait();
+            meeting.wait();
+        }
+    }
+}
+
+/// A source may give memory out again before the thread that gave it back has noted that.
+#[test]
+fn a_source_gives_another_thread_what_it_just_got_back() {
+    let (_sim, allocator) = rig(1 << 30);
+    let source = Arc::new(OnePlace::default());
+    let mut options = PoolOptions::default();
+    options.source = Some(source.clone());
+    let pool = allocator.create_pool(0, options).unwrap();
+    let first = allocator.allocate_in(pool, 30 * MIB, 0, STREAM).unwrap();
+    allocator.deallocate(first).unwrap();
+    let meeting = Arc::new(Barrier::new(2));
+    *source.meeting.lock().unwrap() = Some(meeting.clone());
+    std::thread::scope(|scope| {
+        let emptying = scope.spawn(|| allocator.empty_cache(None));
+        meeting.wait();
+        let again = allocator.allocate_in(pool, 30 * MIB, 0, STREAM);
+        meeting.wait();
+        emptying.join().unwrap().unwrap();
+        assert_eq!(again.as_ref().ok(), Some(&first), "{again:?}");
+        allocator.check().unwrap();
+        assert_eq!(
+            allocator.pool_stats(pool).unwrap().reserved_bytes.all.current,
+            30 * MIB as i64 + (2 << 20)
+        );
+        allocator.deallocate(first).unwrap();
+    });
+    allocator.empty_cache(None).unwrap();
+    assert!(!*source.out.lock().unwrap());
     allocator.check().unwrap();
 }
 

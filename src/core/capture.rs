@@ -14,10 +14,14 @@ impl Core {
             true => self.map_new(request),
             false => self.new_classic(request),
         };
-        step.unwrap_or_else(|| {
-            let error = self.out_of_memory(request);
-            self.give_up(request, error)
-        })
+        if let Some(step) = step {
+            return step;
+        }
+        if let Some(id) = self.borrow(request) {
+            return Step::Ready(id);
+        }
+        let error = self.out_of_memory(request);
+        self.give_up(request, error)
     }
 
     /// Chunks without an address and new ones behind a place for the request.
@@ -38,12 +42,14 @@ impl Core {
     }
 
     /// Fills a remap with chunks that have no address and new ones; false when the device or the limit has no room.
-    pub(super) fn fill_with_new(&mut self, request: &Request, remap: &mut Remap) -> bool {
+    pub(super) fn fill_with_new(&mut self, request: &mut Request, remap: &mut Remap) -> bool {
         let need = remap.missing.len();
         let cached = need.min(self.cached.len());
         let bytes = (need - cached) as u64 * self.limits.granule;
-        let within = self.limit.is_none_or(|limit| self.held() + bytes <= limit);
-        if bytes > 0 && (request.device_full || !within) {
+        let over = self.limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit));
+        let lack = if request.device_full { bytes } else { over.min(bytes) };
+        if lack > 0 {
+            request.lack = lack;
             return false;
         }
         remap.handles = self.cached.split_off(self.cached.len() - cached);

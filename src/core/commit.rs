@@ -294,9 +294,7 @@ impl Core {
             }
         };
         if sourced {
-            let overlaps =
-                |segment: &Segment| base < segment.base + segment.len && segment.base < base + bytes;
-            if self.segments.iter().any(|(_, segment)| overlaps(segment)) {
+            if self.overlaps_another(base, bytes) {
                 self.classic -= counted;
                 request.failure = Some(Error::State {
                     operation: "taking memory from a pool's source",
@@ -325,6 +323,17 @@ impl Core {
         self.make_free(block);
         // What was fetched for the request serves it, whatever the rules for cached blocks say.
         request.ready = Some(self.cut(block, class, request.len, request.align));
+    }
+
+    /// Whether a range lies in memory that is not on its way back: what another thread is just giving back may
+    /// be given out again before that thread can note that it is gone.
+    fn overlaps_another(&self, base: u64, bytes: u64) -> bool {
+        let leaves = |segment: &Segment| {
+            let first = &self.blocks[segment.first];
+            segment.class.is_classic() && first.state == State::Busy && first.len == segment.len
+        };
+        let overlaps = |segment: &Segment| base < segment.base + segment.len && segment.base < base + bytes;
+        self.segments.iter().any(|(_, segment)| overlaps(segment) && !leaves(segment))
     }
 
     fn commit_remapped(&mut self, request: &mut Request, remap: Remap, done: Remapped) {

@@ -102,7 +102,7 @@ impl Core {
             if self.capturing > 0 {
                 return self.step_during_capture(request);
             }
-            if request.len > self.limit.unwrap_or(u64::MAX).min(self.limits.total) {
+            if request.len > self.most_for(request) {
                 self.note_retry(request);
                 let error = self.out_of_memory(request);
                 return self.give_up(request, error);
@@ -135,10 +135,8 @@ impl Core {
                 continue;
             }
             if !request.soft
-                && let Some(id) = self.borrow_block(request)
+                && let Some(id) = self.borrow(request)
             {
-                self.blocks[id].lent = true;
-                self.hand_out(id, request.requested, request.stream);
                 return Step::Ready(id);
             }
             if let Some(step) = self.relief_step(request) {
@@ -151,10 +149,9 @@ impl Core {
             if let Some(step) = self.wait_step(request) {
                 return step;
             }
-            if core::mem::take(&mut request.device_full)
-                && !core::mem::replace(&mut request.asked_again, true)
-            {
+            if request.device_full && !core::mem::replace(&mut request.asked_again, true) {
                 // Others may have given memory back since the device was full.
+                request.device_full = false;
                 continue;
             }
             if !request.awaited {
@@ -321,6 +318,14 @@ impl Core {
         debug_assert_eq!(cached + moved + grow, need, "chunks were counted that cannot be had");
         self.physical += grow * granule;
         Chunks::Found
+    }
+
+    /// The most bytes that a request can get: what comes from elsewhere is bounded by neither device nor limit.
+    fn most_for(&self, request: &Request) -> u64 {
+        match self.is_elsewhere(request.class) {
+            true => u64::MAX,
+            false => self.limit.unwrap_or(u64::MAX).min(self.limits.total),
+        }
     }
 
     /// Counts a request that cannot be served from what is free or new.

@@ -333,9 +333,17 @@ impl Core {
         self.blocks.count() < before
     }
 
-    /// A free block of a pool that lends its memory to the default pool before that runs out.
-    pub(crate) fn borrow_block(&mut self, request: &Request) -> Option<BlockId> {
-        if request.class.pool() != DEFAULT || self.pools.others() == 0 {
+    /// Hands out a block of a pool that lends its memory to the default pool before that runs out.
+    pub(crate) fn borrow(&mut self, request: &Request) -> Option<BlockId> {
+        let id = self.borrow_block(request)?;
+        self.blocks[id].lent = true;
+        self.hand_out(id, request.requested, request.stream);
+        Some(id)
+    }
+
+    fn borrow_block(&mut self, request: &Request) -> Option<BlockId> {
+        // What a growing buffer lacks has to lie behind it.
+        if request.class.pool() != DEFAULT || request.extends.is_some() || self.pools.others() == 0 {
             return None;
         }
         let lenders: Vec<PoolIndex> =
