@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{HeldBack, Holder, OutOfMemoryCause, PoolShare};
-use ascend_alloc::{Error, PoolOptions};
+use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, SleepMode};
 use common::{CLASSIC, M, Setup};
 
 #[test]
@@ -139,5 +141,106 @@ fn the_remedy_fits_the_cause() {
     let s0 = world.stream();
     let report = world.alloc_fails(65 * M, s0);
     assert!(report.advice().starts_with("Ask for less: no block can be larger"), "{report}");
+    world.close();
+}
+
+/// What sleeps has no memory, so it neither holds any nor is any of it idle.
+#[test]
+fn pools_that_sleep_hold_nothing() {
+    let world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let [gap, block] = [0, 1].map(|_| world.alloc.allocate_in(pool, 20 * M + 700, 0, s0).expect("memory"));
+    world.alloc.deallocate(gap).expect("freed");
+    world.alloc.sleep(None, &["w"], SleepMode::Discard).expect("asleep");
+    let answer = world.alloc.allocate(0, 65 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    let sums = (report.idle, report.scattered, report.largest_free, report.reserved);
+    assert_eq!(sums, (0, 0, 0, 0), "{report}");
+    assert_eq!((&report.pools[..], &report.holders[..], &report.pending[..]), (&[][..], &[][..], &[][..]));
+    let kept = 20 * M + 1024;
+    assert_eq!((report.allocated, report.asleep), (kept, kept), "{report}");
+    assert!(report.to_string().contains("asleep: 20.00 MiB of what is handed out"), "{report}");
+    world.alloc.deallocate(block).expect("freed");
+    world.close();
+}
+
+/// Memory that is none of the device's.
+struct Elsewhere(u64);
+
+impl PoolSource for Elsewhere {
+    fn allocate(&self, _device: u32, bytes: u64, _stream: Stream) -> Option<u64> {
+        (bytes <= self.0).then_some(1 << 45)
+    }
+
+    fn free(&self, _device: u32, _address: u64, _bytes: u64) {}
+}
+
+/// Neither the device nor a limit bounds what comes from elsewhere, and it is not taken for others' memory.
+#[test]
+fn memory_from_elsewhere_is_told_apart() {
+    let world = Setup::default().capacity(64 * M).conf("memory_limit_mb:8").build();
+    let s0 = world.stream();
+    let mut options = PoolOptions::default();
+    options.source = Some(Arc::new(Elsewhere(100 * M)));
+    let pool = world.alloc.create_pool(0, options).expect("a pool");
+    let answer = world.alloc.allocate_in(pool, 101 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!((report.cause, report.lacking), (OutOfMemoryCause::Source, 102 * M), "{report}");
+    assert!(report.to_string().contains("the pool's source has none"), "{report}");
+    let block = world.alloc.allocate_in(pool, 70 * M, 0, s0).expect("more than the device has");
+    world.alloc.set_memory_limit(0, None).expect("no limit");
+    world.sim.set_foreign_bytes(0, 24 * M);
+    let answer = world.alloc.allocate(0, 50 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    let sums = (report.reserved, report.elsewhere, report.held_by_others);
+    assert_eq!((report.cause, sums), (OutOfMemoryCause::Device, (70 * M, 70 * M, 24 * M)), "{report}");
+    world.alloc.deallocate(block).expect("freed");
+    world.close();
+}
+
+/// The cause is what was in the way in the end, not what else might have been.
+#[test]
+fn the_cause_is_what_was_in_the_way() {
+    // 20 MiB can be moved, so of 30 MiB only 10 are missing: the limit has room for these, the device has none.
+    let mut world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let a = world.alloc(20 * M, s0);
+    world.alloc(10 * M, s0);
+    world.free(a);
+    world.sim.set_foreign_bytes(0, 34 * M);
+    world.alloc.set_memory_limit(0, Some(50 * M)).expect("a limit");
+    let report = world.alloc_fails(30 * M, s0);
+    assert_eq!((report.cause, report.lacking), (OutOfMemoryCause::Device, 10 * M), "{report}");
+    assert!(!report.advice().contains("memory_limit_mb"), "{report}");
+    // No limit stands in the way of what the device does not have at all.
+    let report = world.alloc_fails(65 * M, s0);
+    assert_eq!(report.cause, OutOfMemoryCause::Device, "{report}");
+    assert!(report.advice().contains("no block can be larger than the device"), "{report}");
+    world.close();
+
+    // An address is what a growing buffer begins with.
+    let world = Setup::default().capacity(64 * M).conf("memory_limit_mb:8").build();
+    world.sim.fail("aclrtReserveMemAddress", 1, 207_001, true).expect("a function");
+    let options = GrowableOptions::up_to(32 * M).at_least(16 * M);
+    let answer = GrowableBuffer::new(world.alloc.clone(), 0, Stream(0), options);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!(report.cause, OutOfMemoryCause::AddressSpace, "{report}");
+    world.sim.clear_faults();
+    world.close();
+}
+
+/// What is free behind a growing buffer serves only that.
+#[test]
+fn the_largest_fit_can_be_had() {
+    let world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let options = GrowableOptions::up_to(32 * M).beginning_with(30 * M);
+    let mut buffer = GrowableBuffer::new(world.alloc.clone(), 0, s0, options).expect("a buffer");
+    buffer.resize(2 * M).expect("smaller");
+    let answer = world.alloc.allocate(0, 65 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!((report.idle, report.largest_free), (28 * M, 0), "{report}");
+    drop(buffer);
     world.close();
 }

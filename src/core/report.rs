@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Core;
-use super::block::State;
+use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
 use super::segment::Class;
@@ -22,14 +22,7 @@ impl Core {
         self.tally.ooms += 1;
         self.note(Action::OutOfMemory, 0, request.requested, request.handle);
         self.keep_failure(request.requested, request.handle, request.class);
-        let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
-        let cause = if over && !request.device_full {
-            OutOfMemoryCause::Limit
-        } else if request.no_space && !request.device_full {
-            OutOfMemoryCause::AddressSpace
-        } else {
-            OutOfMemoryCause::Device
-        };
+        let cause = self.cause_of(request);
         let pools = self.shares();
         let idle: u64 = pools.iter().map(|share| share.idle).sum();
         Error::OutOfMemory(Box::new(OutOfMemory {
@@ -40,7 +33,9 @@ impl Core {
             during_capture: self.capturing > 0,
             allocated: 0,
             active: 0,
+            asleep: self.sleeping_bytes() as u64,
             reserved: self.tally.reserved.stats[0].current as u64,
+            elsewhere: self.elsewhere,
             idle,
             scattered: self.scattered(),
             cached_handles: self.cached_bytes(),
@@ -58,12 +53,30 @@ impl Core {
         }))
     }
 
+    /// What stopped a request.
+    fn cause_of(&self, request: &Request) -> OutOfMemoryCause {
+        let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
+        // What grows needs an address; others do without.
+        let no_place = request.no_space && request.class.is_growing() && request.extends.is_none();
+        if no_place {
+            OutOfMemoryCause::AddressSpace
+        } else if self.is_sourced(request.class) && request.device_full || self.is_elsewhere(request.class) {
+            OutOfMemoryCause::Source
+        } else if over && !request.device_full && request.len <= self.limits.total {
+            OutOfMemoryCause::Limit
+        } else {
+            OutOfMemoryCause::Device
+        }
+    }
+
     /// What each pool has.
     fn shares(&self) -> Vec<PoolShare> {
         let mut shares: BTreeMap<PoolIndex, PoolShare> = BTreeMap::new();
         for index in self.pools.indices() {
             let pool = self.pools.get(index);
-            let largest_fit = Class::all(index).into_iter().map(|class| self.largest_free(class)).max();
+            // What is free behind a growing buffer is for that buffer alone.
+            let classes = Class::all(index).into_iter().filter(|class| !class.is_growing());
+            let largest_fit = classes.map(|class| self.largest_free(class)).max();
             let share = PoolShare {
                 pool: pool.serial,
                 tag: pool.rules.tag.clone(),
@@ -78,7 +91,7 @@ impl Core {
                 share.reserved += segment.mapped;
             }
         }
-        for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free) {
+        for block in self.idle_blocks() {
             if let Some(share) = shares.get_mut(&block.class.pool()) {
                 share.idle += block.len;
             }
@@ -94,9 +107,8 @@ impl Core {
 
     /// Free bytes of growable segments that share their chunk with something that is not free.
     fn scattered(&self) -> u64 {
-        let parts =
-            self.blocks.iter().filter(|(_, block)| block.state == State::Free && !block.class.is_classic());
-        let outside = parts.map(|(_, block)| {
+        let parts = self.idle_blocks().filter(|block| !block.class.is_classic());
+        let outside = parts.map(|block| {
             let (first, end) = self.whole_chunks(block.addr, block.end());
             block.len - end.saturating_sub(first)
         });
@@ -106,9 +118,8 @@ impl Core {
     /// Who holds most, by pool and stream.
     fn holders(&self) -> Vec<Holder> {
         let mut sums: BTreeMap<(PoolIndex, StreamId), (u64, u64)> = BTreeMap::new();
-        for (_, block) in
-            self.blocks.iter().filter(|(_, block)| matches!(block.state, State::Live | State::Waiting))
-        {
+        let held = |block: &&Block| matches!(block.state, State::Live | State::Waiting);
+        for block in self.present_blocks().map(|(_, block)| block).filter(held) {
             let sum = sums.entry((block.class.pool(), block.home)).or_default();
             *sum = (sum.0 + block.len, sum.1 + 1);
         }
@@ -123,7 +134,7 @@ impl Core {
     /// The streams that hold freed memory back.
     fn pending(&self) -> Vec<HeldBack> {
         let mut held: BTreeMap<StreamId, u64> = BTreeMap::new();
-        for (id, block) in self.blocks.iter() {
+        for (id, block) in self.present_blocks() {
             match block.state {
                 State::Free if !self.is_quiescent(id) => *held.entry(block.home).or_default() += block.len,
                 State::Waiting => {
@@ -181,14 +192,24 @@ impl Core {
 
     /// Free bytes in segments of some classes.
     fn free_bytes(&self, wanted: impl Fn(Class) -> bool) -> u64 {
-        let free = self.blocks.iter().filter(|(_, block)| block.state == State::Free && wanted(block.class));
-        free.map(|(_, block)| block.len).sum()
+        self.idle_blocks().filter(|block| wanted(block.class)).map(|block| block.len).sum()
+    }
+
+    /// The blocks that have memory: those of pools that sleep have none.
+    fn present_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.blocks.iter().filter(|(_, block)| !self.is_asleep(block.class.pool()))
+    }
+
+    /// Free blocks that have memory.
+    fn idle_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.present_blocks().map(|(_, block)| block).filter(|block| block.state == State::Free)
     }
 
     /// Bytes of live blocks beyond what was asked for, in the default pool and all others.
     fn rounded_up(&self) -> u64 {
-        let live = self.blocks.iter().filter(|(_, block)| block.state == State::Live && block.requested > 0);
-        live.map(|(_, block)| block.len.saturating_sub(block.requested)).sum()
+        let blocks = self.present_blocks().map(|(_, block)| block);
+        let live = blocks.filter(|block| block.state == State::Live && block.requested > 0);
+        live.map(|block| block.len.saturating_sub(block.requested)).sum()
     }
 }
 

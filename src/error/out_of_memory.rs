@@ -16,6 +16,8 @@ pub enum OutOfMemoryCause {
     Limit,
     /// No address space could be reserved.
     AddressSpace,
+    /// The functions that a pool has its memory from had none.
+    Source,
 }
 
 /// The state of a device when an allocation failed; all sizes in bytes. Its text is meant for people.
@@ -36,8 +38,12 @@ pub struct OutOfMemory {
     pub allocated: u64,
     /// Allocated bytes plus bytes that wait for streams.
     pub active: u64,
+    /// Active bytes without memory, because their pools sleep.
+    pub asleep: u64,
     /// Bytes with physical memory behind them.
     pub reserved: u64,
+    /// Reserved bytes that are none of the device's: memory from the sources of pools.
+    pub elsewhere: u64,
     /// Reserved bytes that are free.
     pub idle: u64,
     /// Idle bytes in chunks that live or waiting blocks share, so that they cannot be moved or given back.
@@ -60,7 +66,7 @@ pub struct OutOfMemory {
     pub address_space: u64,
     /// What each pool has, those with most first.
     pub pools: Vec<PoolShare>,
-    /// Who holds most, largest first.
+    /// Who holds most, largest first. Blocks of pools that sleep hold nothing.
     pub holders: Vec<Holder>,
     /// Streams that hold freed memory back, those with most first.
     pub pending: Vec<HeldBack>,
@@ -139,7 +145,8 @@ impl OutOfMemory {
     pub(crate) fn add_device(&mut self, info: Option<MemoryInfo>, held: u64) {
         if let Some(info) = info {
             (self.device_free, self.device_total) = (info.free, info.total);
-            self.held_by_others = info.total.saturating_sub(info.free).saturating_sub(held);
+            let ours = held.saturating_sub(self.elsewhere);
+            self.held_by_others = info.total.saturating_sub(info.free).saturating_sub(ours);
         }
         let total = self.device_total;
         match self.cause {
@@ -207,6 +214,7 @@ impl fmt::Display for OutOfMemory {
                 write!(f, "the limit of {} is reached", Bytes(self.limit.unwrap_or(0)))?;
             }
             OutOfMemoryCause::AddressSpace => write!(f, "no address space could be reserved")?,
+            OutOfMemoryCause::Source => write!(f, "the pool's source has none")?,
         }
         if self.during_capture {
             write!(f, "; during the capture of a graph nothing can be given back")?;
@@ -244,6 +252,12 @@ impl OutOfMemory {
         }
         if let Some(limit) = self.soft_limit {
             write!(f, "; soft limit {}", Bytes(limit))?;
+        }
+        if self.asleep > 0 {
+            write!(f, "\n  asleep: {} of what is handed out have no memory", Bytes(self.asleep))?;
+        }
+        if self.elsewhere > 0 {
+            write!(f, "\n  not of the device: {} from sources of pools", Bytes(self.elsewhere))?;
         }
         Ok(())
     }
