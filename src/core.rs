@@ -32,6 +32,7 @@
 //! | `capture` | what a request may do while a graph is being captured |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
 //! | `sleep` | pools without memory that keep their addresses |
+//! | `refill` | memory for those that wake |
 //! | `reset` | forgetting a device that was reset |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
 
@@ -57,6 +58,7 @@ pub(crate) mod perform;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod pool;
+pub(crate) mod refill;
 pub(crate) mod report;
 pub(crate) mod reset;
 pub(crate) mod segment;

@@ -9,15 +9,15 @@
 //! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
 //! pools of a device is one step: it is done for all or for none.
 
+mod wake;
+
 use super::device::{Caller, Device};
-use super::pressure::UnderWay;
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
-use crate::core::perform;
-use crate::core::plan::{Remap, Request, Spare, Step, granules_of};
+use crate::core::plan::{Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept, Unwanted};
-use crate::driver::{DeviceId, DriverError};
+use crate::driver::DeviceId;
 use crate::error::{Error, Result};
 use crate::history::Action;
 use crate::hook::MemoryEvent;
@@ -98,7 +98,8 @@ impl DeviceAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] when the device has too little memory, also after what is idle elsewhere was taken;
+    /// [`Error::OutOfMemory`] when the device has too little memory, also after the ladder of a request was climbed (what is
+    /// idle elsewhere was taken, callbacks were called, streams were waited for);
     /// [`Error::Argument`], [`Error::State`] and [`Error::Driver`] as [`sleep`](Self::sleep). The pools of that device sleep then as
     /// before, with their content; those of devices before it are awake.
     pub fn wake(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Woken> {
@@ -460,85 +461,6 @@ impl Caller<'_> {
         let log = self.put_away(core, unwanted);
         self.hook.tell(&log);
         answer
-    }
-
-    /// Puts chunks behind all live blocks of the pools; the bytes mapped.
-    fn provide(&self, pools: &[PoolIndex]) -> Result<u64> {
-        let limits = &self.device.limits;
-        let mut pressed = Request::chore();
-        let mut emptied = false;
-        loop {
-            let mut core = self.device.core.lock();
-            self.device.drain(&mut core, self.map);
-            let missing: Vec<u64> = pools.iter().flat_map(|&pool| core.bare_granules(pool)).collect();
-            let bytes = missing.len() as u64 * limits.granule;
-            if missing.is_empty() {
-                return Ok(0);
-            }
-            let Some(remap) = core.refill(missing, pressed.device_full) else {
-                // During a capture nothing is waited for.
-                if core::mem::replace(&mut emptied, true) || core.capturing > 0 {
-                    pressed.requested = bytes;
-                    pressed.len = bytes;
-                    let error = core.out_of_memory(&pressed);
-                    drop(core);
-                    return Err(self.complete(error));
-                }
-                // What streams have passed by now is idle, too.
-                drop(core);
-                self.settle_streams(&mut pressed)?;
-                continue;
-            };
-            let outcome = self.remap(core, remap)?;
-            match outcome {
-                None => return Ok(bytes),
-                Some(error) if error.is_out_of_memory() && !pressed.device_full => pressed.device_full = true,
-                Some(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// Closes all epochs and waits for them.
-    fn settle_streams(&self, chore: &mut Request) -> Result<()> {
-        let mut core = self.device.core.lock();
-        if let Some(step) = core.close_all() {
-            core = self.perform(core, step, chore);
-        }
-        while let Some(step) = core.wait_for_newest().filter(|_| chore.failure.is_none()) {
-            core = self.perform(core, step, chore);
-        }
-        drop(core);
-        chore.failure.take().map_or(Ok(()), Err)
-    }
-
-    /// Performs a remap of sleeping pools; what failed, if anything did.
-    fn remap(&self, mut core: super::requests::Guard<'_>, remap: Remap) -> Result<Option<DriverError>> {
-        let generation = core.generation;
-        let mut under_way = UnderWay { device: self.device, plan: Some(core.transit.begin()) };
-        drop(core);
-        let limits = &self.device.limits;
-        let caller = perform::Caller {
-            driver: self.driver,
-            device: limits.device,
-            granule: limits.granule,
-            pages: limits.pages,
-            wide: limits.wide,
-        };
-        let mut calls = DriverCalls::default();
-        let mut done = perform::remap_chunks(caller, &remap, &mut calls);
-        let failure = done.failure.take().map(|(_, error)| error);
-        let mut core = self.device.core.lock();
-        core.tally.count_calls(&calls);
-        under_way.end(&mut core);
-        if core.generation != generation {
-            return Err(was_reset("waking a pool"));
-        }
-        core.commit_refill(remap, done);
-        if !core.ungranted.is_empty() {
-            // Peers were set meanwhile. Nobody has the memory yet.
-            drop(self.grant_later(core, &mut Request::chore()));
-        }
-        Ok(failure)
     }
 }
 

@@ -417,7 +417,7 @@ impl Core {
     }
 
     /// What is left when neither free blocks nor new memory will do, and costs no wait.
-    fn relief_step(&mut self, request: &mut Request) -> Option<Step> {
+    pub(super) fn relief_step(&mut self, request: &mut Request) -> Option<Step> {
         if !request.closed && self.can_close() {
             request.closed = true;
             request.polled = false;
@@ -445,7 +445,7 @@ impl Core {
     }
 
     /// Waits of the host.
-    fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
+    pub(super) fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
         self.note_retry(request);
         if let Some(step) = self.wait_for_oldest().or_else(|| self.wait_for_stream(request)) {
             request.rung = request.rung.max(Rung::Waited);

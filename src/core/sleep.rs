@@ -13,7 +13,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::{Remap, Remapped, Spare};
+use super::plan::Spare;
 use super::pool::{DEFAULT, PoolIndex};
 use super::segment::{Segment, Stamp};
 use super::stream::StreamId;
@@ -359,58 +359,6 @@ impl Core {
         let kept = self.rouse(pool);
         self.reap(pool);
         kept
-    }
-
-    /// What is needed to put chunks behind the granules: cached ones, new ones as far as the limit allows
-    /// (none if the device is `full`), idle ones of other pools. Nothing when there are too few.
-    pub(crate) fn refill(&mut self, missing: Vec<u64>, full: bool) -> Option<Remap> {
-        let granule = self.limits.granule;
-        let need = missing.len() as u64;
-        let cached = need.min(self.cached.len() as u64);
-        let hard = if full {
-            0
-        } else {
-            self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule)
-        };
-        let create = (need - cached).min(hard);
-        let moves = need - cached - create;
-        // Work that is being captured may hold any address.
-        let may_move = moves == 0 || self.capturing == 0;
-        if !may_move || self.count_movable(moves) < moves {
-            return None;
-        }
-        let runs = self.gather_to_move(moves);
-        let handles = self.cached.split_off(self.cached.len() - cached as usize);
-        self.physical += create * granule;
-        let (grants, create) = (self.grants(), create as u32);
-        let remap = Remap {
-            target: NONE,
-            start: 0,
-            len: 0,
-            home: 0,
-            epoch: 0,
-            missing,
-            wide: Vec::new(),
-            runs,
-            handles,
-            create,
-            grants,
-        };
-        Some(remap)
-    }
-
-    /// Takes the outcome of such a remap.
-    pub(crate) fn commit_refill(&mut self, remap: Remap, done: Remapped) {
-        self.physical -= (remap.create - done.created) as u64 * self.limits.granule;
-        self.access &= !done.no_access;
-        self.tally.moved += done.unmapped.len() as u64;
-        let gone = done.unmapped.iter().copied().collect();
-        for run in &remap.runs {
-            self.commit_run(run.block, &gone);
-        }
-        self.cached.extend(done.spare);
-        self.note_mapped(&remap.grants, &done.mapped);
-        self.clothe(&done.mapped);
     }
 
     /// Notes that so many bytes of chunks were freed, and those the driver did not take.

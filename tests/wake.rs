@@ -1,0 +1,165 @@
+//! Waking climbs the same ladder as a request: it fails only where the memory is really used.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::{DevicePtr, Error, PoolId, PoolOptions, SleepMode, Woken};
+use common::{M, Setup, World};
+
+const STREAM: Stream = Stream(0);
+
+/// A pool `w` with a block of so many bytes, asleep.
+fn sleeper(world: &World, bytes: u64) -> (PoolId, DevicePtr) {
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let block = world.alloc.allocate_in(pool, bytes, 0, STREAM).expect("memory");
+    world.alloc.sleep(None, &["w"], SleepMode::Discard).expect("asleep");
+    (pool, block)
+}
+
+fn wakes(world: &World) -> Woken {
+    let woken = world.alloc.wake(None, &["w"]).expect("the memory is not in use");
+    world.alloc.check().expect("whole");
+    woken
+}
+
+fn close(world: World, (pool, block): (PoolId, DevicePtr)) {
+    world.alloc.deallocate(block).expect("freed");
+    world.alloc.release_pool(pool).expect("released");
+    world.close();
+}
+
+/// Takes and frees so many bytes of the default pool.
+fn leave_idle(world: &World, bytes: u64, stream: Stream) {
+    let block = world.alloc.allocate(0, bytes, 0, stream).expect("memory");
+    world.alloc.deallocate(block).expect("freed");
+}
+
+#[test]
+fn idle_wide_chunks_are_broken_for_it() {
+    let world = Setup::default().conf("large_segment_size_mb:20").capacity(100 * M).build();
+    let asleep = sleeper(&world, 60 * M);
+    let blocks: Vec<_> =
+        (0..5).map(|_| world.alloc.allocate(0, 20 * M, 0, STREAM).expect("memory")).collect();
+    assert_eq!(world.sim.count("aclrtMallocPhysical"), 3 + 5, "all of them wide");
+    blocks.into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
+    assert_eq!(wakes(&world).mapped_bytes, 60 * M);
+    close(world, asleep);
+}
+
+#[test]
+fn idle_fixed_segments_are_given_back_for_it() {
+    let world = Setup::default().capacity(100 * M).build();
+    let asleep = sleeper(&world, 60 * M);
+    world.sim.fail("aclrtReserveMemAddress", 1, 207_001, true).expect("a function");
+    leave_idle(&world, 60 * M, STREAM);
+    world.sim.clear_faults();
+    assert_eq!(world.sim.count("aclrtMallocAlign32"), 1);
+    wakes(&world);
+    assert_eq!(world.sim.count("aclrtFree"), 1);
+    close(world, asleep);
+}
+
+#[test]
+fn free_blocks_of_pools_that_do_not_split_are_merged_for_it() {
+    let world = Setup::default().capacity(64 * M).build();
+    let asleep = sleeper(&world, 40 * M);
+    let mut options = PoolOptions::default();
+    options.no_split = true;
+    let pool = world.alloc.create_pool(0, options).expect("a pool");
+    let block = |_| world.alloc.allocate_in(pool, 3 * M / 2, 0, STREAM).expect("memory");
+    let blocks: Vec<_> = (0..40).map(block).collect();
+    blocks.into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
+    wakes(&world);
+    close(world, asleep);
+}
+
+#[test]
+fn callbacks_are_asked_for_it() {
+    let world = Setup::default().capacity(64 * M).build();
+    let asleep = sleeper(&world, 40 * M);
+    let hoard = Mutex::new(Some(world.alloc.allocate(0, 60 * M, 0, STREAM).expect("memory")));
+    let (alloc, told) = (Arc::downgrade(&world.alloc), Arc::new(Mutex::new(Vec::new())));
+    let asked = told.clone();
+    world.alloc.add_memory_callback(Arc::new(move |_, bytes| {
+        asked.lock().unwrap().push(bytes);
+        let Some(block) = hoard.lock().unwrap().take() else { return false };
+        alloc.upgrade().unwrap().deallocate(block).is_ok()
+    }));
+    wakes(&world);
+    // 4 MiB were free beside the hoard.
+    assert_eq!(*told.lock().unwrap(), [36 * M]);
+    close(world, asleep);
+}
+
+/// No event can be recorded on a stream that is gone: only the device tells that its work is over.
+#[test]
+fn memory_of_destroyed_streams_is_waited_for() {
+    let world = Setup::default().capacity(64 * M).build();
+    let asleep = sleeper(&world, 40 * M);
+    let stream = world.stream();
+    leave_idle(&world, 60 * M, stream);
+    world.alloc.stream_destroyed(0, stream).expect("told");
+    world.sim.on_device(0, || world.sim.destroy_stream(stream.0)).unwrap().expect("destroyed");
+    wakes(&world);
+    assert_eq!(world.sim.count("aclrtSynchronizeDevice"), 1);
+    close(world, asleep);
+}
+
+/// A soft limit has idle memory moved before new memory is taken, and does not make waking fail.
+#[test]
+fn soft_limits_have_idle_memory_moved_first() {
+    for (of_pool, idle) in [(false, 60 * M), (true, 60 * M), (false, 0), (true, 0)] {
+        let world = Setup::default().capacity(256 * M).build();
+        let mut options = PoolOptions::tagged("w");
+        options.soft_limit = of_pool.then_some(20 * M);
+        let pool = world.alloc.create_pool(0, options).expect("a pool");
+        let block = world.alloc.allocate_in(pool, 60 * M, 0, STREAM).expect("memory");
+        world.alloc.sleep(None, &["w"], SleepMode::Discard).expect("asleep");
+        if !of_pool {
+            world.alloc.set_soft_limit(0, Some(40 * M)).expect("set");
+        }
+        if idle > 0 {
+            leave_idle(&world, idle, STREAM);
+        }
+        let held = world.sim.physical_bytes(0);
+        wakes(&world);
+        assert_eq!(world.sim.physical_bytes(0), held.max(60 * M), "{of_pool} {idle}");
+        close(world, (pool, block));
+    }
+}
+
+/// What the device got back from another process in the meantime is found, and the error says what was lacking.
+#[test]
+fn what_is_lacking_is_told() {
+    let world = Setup::default().capacity(100 * M).build();
+    let asleep = sleeper(&world, 60 * M);
+    leave_idle(&world, 30 * M, STREAM);
+    let live = world.alloc.allocate(0, 20 * M, 0, STREAM).expect("memory");
+    // 10 MiB are idle in what is held, and 20 more on the device.
+    world.sim.set_foreign_bytes(0, 50 * M);
+    let answer = world.alloc.wake(None, &["w"]);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!((report.requested, report.lacking, report.asleep), (60 * M, 30 * M, 60 * M), "{report}");
+    assert!(world.alloc.is_asleep(asleep.0).expect("a pool"));
+    world.alloc.check().expect("whole");
+    world.sim.set_foreign_bytes(0, 0);
+    wakes(&world);
+    world.alloc.deallocate(live).expect("freed");
+    close(world, asleep);
+}
+
+/// Where the driver does not let go of what others have idle, new memory still serves.
+#[test]
+fn what_cannot_be_moved_is_done_without() {
+    let world = Setup::default().capacity(256 * M).build();
+    let asleep = sleeper(&world, 60 * M);
+    world.alloc.set_soft_limit(0, Some(40 * M)).expect("set");
+    leave_idle(&world, 60 * M, STREAM);
+    world.sim.fail("aclrtUnmapMem", 1, 507_899, true).expect("a function");
+    wakes(&world);
+    world.sim.clear_faults();
+    assert_eq!(world.sim.physical_bytes(0), 120 * M);
+    close(world, asleep);
+}
