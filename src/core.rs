@@ -335,7 +335,8 @@ impl Core {
         if let Some(&id) = self.stream_ids.get(&stream) {
             return id;
         }
-        let reusable = self.dead.iter().position(|&id| self.streams[id as usize].is_unused());
+        let unused = |&id: &StreamId| self.streams[id as usize].is_unused() && !self.is_home_of_falling(id);
+        let reusable = self.dead.iter().position(unused);
         let id = reusable.map_or(self.streams.len(), |at| self.dead.swap_remove(at) as usize);
         let mut state = StreamState::new(stream);
         if id < self.streams.len() {

@@ -1,4 +1,5 @@
-//! Waking climbs the same ladder as a request: it fails only where the memory is really used.
+//! Waking climbs the same ladder as a request: it fails only where the memory is really used. And what other threads
+//! may do to pools on their way.
 
 mod common;
 
@@ -6,6 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, Error, PoolId, PoolOptions, SleepMode, Woken};
+use ascend_sim::Task;
+use common::gate::PASSED;
 use common::{M, Setup, World};
 
 const STREAM: Stream = Stream(0);
@@ -162,4 +165,42 @@ fn what_cannot_be_moved_is_done_without() {
     world.sim.clear_faults();
     assert_eq!(world.sim.physical_bytes(0), 120 * M);
     close(world, asleep);
+}
+
+/// While a pool falls asleep its free blocks are in no list; they keep the number of their stream all the same.
+#[test]
+fn numbers_of_destroyed_streams_are_kept_for_pools_that_fall_asleep() {
+    let world = Setup::default().build();
+    let (gone, other) = (world.stream(), world.stream());
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let used = world.alloc.allocate_in(pool, 8 * M, 0, gone).expect("memory");
+    let kept = world.alloc.allocate_in(pool, 2 * M, 0, other).expect("memory");
+    let task = Task::new("write").writes(used.0, 8 * M, 1);
+    world.sim.on_device(0, || world.sim.submit(gone.0, task)).unwrap().expect("queued");
+    world.driver.hold(gone);
+    world.alloc.deallocate(used).expect("freed");
+    world.alloc.stream_destroyed(0, gone).expect("told");
+    // While the sleep waits for the other stream, a third one is seen for the first time; then a wait is refused.
+    let (alloc, late) = (Arc::downgrade(&world.alloc), world.stream());
+    world.driver.watch(Some(Arc::new(move |call| {
+        if call == PASSED {
+            let alloc = alloc.upgrade().unwrap();
+            let block = alloc.allocate(0, 2 * M, 0, late).expect("memory");
+            alloc.deallocate(block).expect("freed");
+        }
+    })));
+    world.sim.fail("aclrtSynchronizeDevice", 1, 507_899, true).expect("a function");
+    let slept = world.alloc.sleep(None, &["w"], SleepMode::Discard);
+    assert!(matches!(slept, Err(Error::Driver(_))), "{slept:?}");
+    world.driver.watch(None);
+    world.sim.clear_faults();
+    let next = world.alloc.allocate_in(pool, 8 * M, 0, late).expect("memory");
+    // Whoever gets the memory comes behind the work of the stream that is gone, or the use checker finds it.
+    let task = Task::new("next").writes(next.0, 8 * M, 2);
+    world.sim.on_device(0, || world.sim.submit(late.0, task)).unwrap().expect("queued");
+    assert_eq!(world.sim.findings(), Vec::<String>::new());
+    world.driver.finish(0, gone).expect("finished");
+    [next, kept].into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
+    world.alloc.release_pool(pool).expect("released");
+    world.close();
 }

@@ -129,6 +129,16 @@ impl Core {
             Some(Sleep { depth: Depth::Falling, kept: Vec::new(), copying: false });
     }
 
+    /// Whether free memory of a pool that falls asleep is of that stream, whose work need not be over: such blocks are
+    /// in no index, so the stream does not know of them.
+    pub(crate) fn is_home_of_falling(&self, stream: StreamId) -> bool {
+        let falls = |&pool: &PoolIndex| {
+            self.pools.get(pool).sleep.as_ref().is_some_and(|sleep| sleep.depth == Depth::Falling)
+        };
+        let blocks = self.pools.indices().filter(falls).flat_map(|pool| self.blocks_of(pool));
+        blocks.into_iter().any(|id| self.blocks[id].state == State::Free && self.blocks[id].home == stream)
+    }
+
     /// Whether driver calls run for memory of a pool.
     pub(crate) fn is_moving(&self, pool: PoolIndex) -> bool {
         self.blocks_of(pool).any(|id| self.blocks[id].state == State::Busy)
