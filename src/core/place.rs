@@ -335,25 +335,18 @@ impl Core {
         let block = &self.blocks[id];
         let granule = self.limits.granule;
         let (first, end) = self.whole_chunks(block.addr, block.end());
-        let home = &self.streams[block.home as usize];
-        let segment = &self.segments[block.segment as usize];
-        let (whole, wide) = (home.passed(block.epoch), !segment.wide.is_empty());
-        if whole && !wide {
+        let wide = !self.segments[block.segment as usize].wide.is_empty();
+        if self.is_quiescent(id) && !wide {
             let chunks = ((end - first) / granule).min(*left);
             found.push((id, end - chunks * granule, end));
             *left -= chunks;
             return;
         }
+        let may_move = self.mover(id);
         let mut stop = end;
         while stop > first && *left > 0 {
-            let passed = |addr: u64| {
-                let stamp = segment.stamp(addr, self.limits.shift);
-                // A wide chunk moves whole or not at all.
-                (whole || stamp.stream == block.home && home.passed(stamp.epoch))
-                    && !(wide && segment.is_wide(addr, self.limits.shift))
-            };
             let mut start = stop;
-            while start > first && *left > 0 && passed(start - granule) {
+            while start > first && *left > 0 && may_move(start - granule) {
                 start -= granule;
                 *left -= 1;
             }
@@ -361,6 +354,20 @@ impl Core {
                 found.push((id, start, stop));
             }
             stop = start.max(first + granule) - granule;
+        }
+    }
+
+    /// Tells of the chunk at an address inside a free block whether it may move.
+    pub(super) fn mover(&self, id: BlockId) -> impl Fn(u64) -> bool {
+        let block = &self.blocks[id];
+        let home = &self.streams[block.home as usize];
+        let segment = &self.segments[block.segment as usize];
+        let (whole, wide) = (home.passed(block.epoch), !segment.wide.is_empty());
+        move |addr| {
+            let stamp = segment.stamp(addr, self.limits.shift);
+            // A wide chunk moves whole or not at all.
+            (whole || stamp.stream == block.home && home.passed(stamp.epoch))
+                && !(wide && segment.is_wide(addr, self.limits.shift))
         }
     }
 

@@ -205,22 +205,19 @@ impl Core {
             let stamp = segment.stamp(addr, shift);
             u64::from(stamp.epoch) <= self.streams[stamp.stream as usize].ages.until(since)
         };
-        let mut stretches = Vec::new();
-        self.movable(id, &mut { u64::MAX }, &mut stretches);
-        for (id, start, end) in stretches {
-            let mut stop = end;
-            while stop > start && *left > 0 && *look > 0 {
-                *look -= 1;
-                let chunk = stop - granule;
-                if old(chunk) {
-                    *left -= 1;
-                    match found.last_mut() {
-                        Some((last, from, _)) if *last == id && *from == stop => *from = chunk,
-                        _ => found.push((id, chunk, stop)),
-                    }
+        let may_move = self.mover(id);
+        let (start, mut stop) = self.whole_chunks(self.blocks[id].addr, self.blocks[id].end());
+        while stop > start && *left > 0 && *look > 0 {
+            *look -= 1;
+            let chunk = stop - granule;
+            if may_move(chunk) && old(chunk) {
+                *left -= 1;
+                match found.last_mut() {
+                    Some((last, from, _)) if *last == id && *from == stop => *from = chunk,
+                    _ => found.push((id, chunk, stop)),
                 }
-                stop = chunk;
             }
+            stop = chunk;
         }
     }
 
