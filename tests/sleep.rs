@@ -338,6 +338,31 @@ fn graphs_and_captures_keep_a_pool_awake() {
     rig.finish();
 }
 
+/// Content is copied and waited for on the default stream, which a capture does not allow; memory alone can be had.
+#[test]
+fn kept_content_does_not_come_back_during_a_capture() {
+    let rig = rig(1 << 30);
+    let graph = rig.allocator.create_pool(0, PoolOptions::tagged("graph")).unwrap();
+    let cache = rig.allocator.create_pool(0, PoolOptions::tagged("cache")).unwrap();
+    let block = rig.allocator.allocate_in(cache, 2 * MIB, 0, STREAM).unwrap();
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.allocator.sleep(None, &["cache"], SleepMode::Discard).unwrap();
+    let capture = rig.allocator.capture(graph, RouteFilter::Stream(Stream(77))).unwrap();
+    let before = rig.sim.counters();
+    let refused = rig.allocator.wake(None, &["weights"]);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    assert_eq!(rig.sim.counters(), before);
+    rig.allocator.wake(None, &["cache"]).unwrap();
+    assert_eq!(rig.sim.count("aclrtMemcpyAsync"), before["aclrtMemcpyAsync"]);
+    drop(capture);
+    rig.allocator.wake(None, &["weights"]).unwrap();
+    rig.assert_content();
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.release_pool(cache).unwrap();
+    rig.allocator.release_pool(graph).unwrap();
+    rig.finish();
+}
+
 /// What could not be waited for is not over because a pool was about to sleep.
 #[test]
 fn a_sleep_that_is_refused_forgets_no_work() {

@@ -100,6 +100,7 @@ impl DeviceAllocator {
     ///
     /// [`Error::OutOfMemory`] when the device has too little memory, also after the ladder of a request was climbed (what is
     /// idle elsewhere was taken, callbacks were called, streams were waited for);
+    /// [`Error::State`] while a graph is captured on the device and content is to be copied;
     /// [`Error::Argument`], [`Error::State`] and [`Error::Driver`] as [`sleep`](Self::sleep). The pools of that device sleep then as
     /// before, with their content; those of devices before it are awake.
     pub fn wake(&self, device: Option<DeviceId>, tags: &[&str]) -> Result<Woken> {
@@ -249,6 +250,10 @@ impl Caller<'_> {
                     Some("another thread is putting it to sleep or waking it; try again")
                 }
                 Some(_) if falling => continue,
+                // It would be copied, and the copies waited for.
+                Some(sleep) if core.capturing > 0 && !sleep.kept.is_empty() => Some(
+                    "a graph is being captured on this device, and its content is kept; end the capture first",
+                ),
                 Some(_) => None,
             };
             if let Some(reason) = refused {

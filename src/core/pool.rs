@@ -34,7 +34,7 @@ pub trait PoolSource: Send + Sync {
     fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64>;
 
     /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses
-    /// it any more. A panic is passed over.
+    /// it any more. Not called for what went with a reset of the device. A panic is passed over.
     fn free(&self, device: DeviceId, address: u64, bytes: u64);
 
     /// Whether its memory is taken out of that of the device it serves. Such memory counts towards the limits of the

@@ -31,7 +31,12 @@ impl Pooled {
     /// Whether memory of the device may be held where a request cannot have it.
     pub fn restrain(&self, device: DeviceId) -> bool {
         let graphs = self.pools.iter().any(|pool| pool.id.device == device && pool.graphs > 0);
-        graphs || self.routes.iter().any(|(pool, capture)| *capture && pool.device == device)
+        graphs || self.captures(device)
+    }
+
+    /// Whether a graph is being captured on the device.
+    fn captures(&self, device: DeviceId) -> bool {
+        self.routes.iter().any(|(pool, capture)| *capture && pool.device == device)
     }
 
     /// Whether a block of that pool may be used now.
@@ -205,6 +210,8 @@ impl Program {
             match answer {
                 Ok(_) | Err(Error::Argument { .. } | Error::OutOfMemory(_)) => {}
                 Err(Error::Driver(error)) => assert!(self.armed, "{error}"),
+                // Kept content does not come back during a capture.
+                Err(Error::State { .. }) => assert!(self.pooled.captures(device), "{answer:?}"),
                 Err(error) => panic!("{error}"),
             }
         }
