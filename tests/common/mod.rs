@@ -9,6 +9,8 @@
 #![allow(dead_code)]
 
 pub mod gate;
+#[cfg(target_os = "linux")]
+pub mod other;
 pub mod pooled;
 pub mod program;
 pub mod scripts;
