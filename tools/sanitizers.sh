@@ -23,7 +23,8 @@ cd "$root"
 if [ $# -eq 0 ]; then
     set -- --no-fail-fast --lib --test core_model --test streams --test pools --test captures --test sleep --test history \
         --test host_allocator --test host_random --test publish --test sharing --test peers --test recording \
-        --test stats_export --test dlpack --test growable --test pressure --test host_register --test host_transfer --test state_machine
+        --test stats_export --test dlpack --test growable --test growable_random --test pressure --test host_register \
+        --test host_transfer --test state_machine
 fi
 export RUSTC_BOOTSTRAP=1
 # Few random programs: each operation takes much longer.
