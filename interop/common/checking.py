@@ -1,7 +1,7 @@
 """Checks: functions with a name that run one after the other in one process and say what they covered.
 
 A file of checks begins with `from checking import check, main, simulator`, marks functions with
-`@check("what is checked")` and ends with `main()`. A function fails by raising; what it returns is
+`@check("what is checked")` and ends with `check_findings` and `main()`. A function fails by raising; what it returns is
 printed as what it covered. Later checks still run after a failure. The names of all checks are written
 down before the first one runs, so that the runner notices those that a crash left out.
 """
@@ -111,12 +111,16 @@ def simulator() -> Simulator:
     return _SIMULATOR
 
 
-def no_findings() -> str:
-    """The last check of a file: nothing was used in a way that a device would punish."""
-    findings = simulator().findings()
-    assert not findings, f"{len(findings)} findings: " + "; ".join(findings[:20])
-    calls = simulator().calls()
-    return f"none in {sum(calls.values())} calls of {len([c for c in calls.values() if c])} ACL functions"
+def check_findings(synchronize: Callable[[], object]) -> None:
+    """Adds the check that, once all work is over, nothing was used in a way that a device would punish."""
+
+    @check("findings of the simulator")
+    def findings() -> str:
+        synchronize()
+        found = simulator().findings()
+        assert not found, f"{len(found)} findings: " + "; ".join(found[:20])
+        calls = simulator().calls()
+        return f"none in {sum(calls.values())} calls of {len([c for c in calls.values() if c])} ACL functions"
 
 
 def noop_calls() -> dict[str, int]:

@@ -10,7 +10,7 @@ import threading
 import ascend_alloc_mindspore as plugin
 import numpy as np
 import mindspore as ms
-from checking import check, main, no_findings, noop_calls, simulator
+from checking import check, check_findings, main, noop_calls, simulator
 from mindspore import Tensor, mint, nn
 
 MIB = 1 << 20
@@ -174,10 +174,7 @@ def training() -> str:
     )
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    ms.runtime.synchronize()
-    return no_findings()
+check_findings(lambda: ms.runtime.synchronize())
 
 
 @check("switched on until the end")

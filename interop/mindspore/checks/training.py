@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import mindspore as ms
-from checking import check, main, no_findings, noop_calls, simulator
+from checking import check, check_findings, main, noop_calls, simulator
 from mindspore import Tensor, mint, nn, ops
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -150,10 +150,7 @@ def streams() -> str:
     return f"an operator on a side stream, an event waited for, result of {there.shape[0]} elements"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    ms.runtime.synchronize()
-    return no_findings()
+check_findings(lambda: ms.runtime.synchronize())
 
 
 if __name__ == "__main__":

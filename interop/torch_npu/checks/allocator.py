@@ -8,7 +8,7 @@ import os
 
 import torch
 import torch_npu
-from checking import check, main, no_findings, noop_calls, simulator
+from checking import check, check_findings, main, noop_calls, simulator
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # torch_npu raises torch's own error since 2.10.
@@ -353,10 +353,7 @@ def operators() -> str:
     return f"5 training steps, {sum(launched.values())} launches of {len(launched)} operators, no memory kept"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch.npu.synchronize())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import ascend_alloc_torch
 import torch
 import torch_npu
-from checking import check, main, no_findings
+from checking import check, check_findings, main
 
 MIB, GIB = 1 << 20, 1 << 30
 ascend_alloc_torch.install("per_process_memory_fraction:0.25")
@@ -46,10 +46,7 @@ def share() -> str:
     return "a quarter of 2 GiB, also to torch_npu and to observers of out of memory"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch.npu.synchronize())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections import Counter
 
 import torch
 import torch_npu
-from checking import check, main, no_findings, simulator
+from checking import check, check_findings, main, simulator
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 OURS = os.environ.get("INTEROP_ALLOCATOR") == "ours"
@@ -480,10 +480,7 @@ def one() -> str:
     return f"backend {backend}; it cannot be changed once it is in use"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    npu.synchronize()
-    return no_findings()
+check_findings(lambda: npu.synchronize())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 
 import torch
 import torch_npu
-from checking import check, main, no_findings, simulator
+from checking import check, check_findings, main, simulator
 
 MIB = 1 << 20
 LIBRARY = "libascend_alloc.so"
@@ -65,10 +65,7 @@ def tensors() -> str:
     return "20 steps of 4 tensors in a pool with segments of ours, equal; outside of it nothing is ours"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch.npu.synchronize())
 
 
 if __name__ == "__main__":

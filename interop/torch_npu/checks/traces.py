@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch_npu
-from checking import check, main, no_findings, simulator
+from checking import check, check_findings, main, simulator
 
 OURS = os.environ.get("INTEROP_ALLOCATOR") == "ours"
 if OURS:
@@ -125,10 +125,7 @@ def traces() -> str:
     return "; ".join(measure(Path(path)) for path in os.environ["INTEROP_TRACES"].split(","))
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch_npu.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch_npu.npu.synchronize())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import torch_npu
-from checking import check, main, no_findings, simulator
+from checking import check, check_findings, main, simulator
 
 KIB, MIB = 1 << 10, 1 << 20
 FORM = os.environ.get("INTEROP_FORM", "built-in")
@@ -374,10 +374,7 @@ def nothing_kept() -> str:
     return f"no block on {len(DEVICES)} devices; reserved: {[figures['reserved.current'] for figures in kept.values()]}"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch.npu.synchronize())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 
 import torch
 import torch_npu
-from checking import check, main, no_findings
+from checking import check, check_findings, main
 
 import ascend_alloc_torch
 from ascend_alloc_torch import _built
@@ -56,10 +56,7 @@ def too_late() -> str:
     return "install() after the first use of a device is refused"
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    torch.npu.synchronize()
-    return no_findings()
+check_findings(lambda: torch.npu.synchronize())
 
 
 if __name__ == "__main__":

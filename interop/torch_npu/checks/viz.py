@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch_npu  # noqa: F401
-from checking import check, main, no_findings
+from checking import check, check_findings, main
 
 import ascend_alloc_torch
 
@@ -129,10 +129,7 @@ def replay() -> str:
     return "; ".join(lines)
 
 
-@check("findings of the simulator")
-def findings() -> str:
-    npu.synchronize()
-    return no_findings()
+check_findings(lambda: npu.synchronize())
 
 
 if __name__ == "__main__":
