@@ -98,6 +98,42 @@ fn routes_send_requests_to_pools_and_nest() {
     allocator.check().unwrap();
 }
 
+/// Threads that route to one pool at the same time each end their own route, whichever began first.
+#[test]
+fn each_thread_ends_its_own_route() {
+    let (_sim, allocator) = rig(1 << 30);
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let pooled = || {
+        let block = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+        let of_pool = allocator.pool_stats(pool).unwrap().allocated_bytes.all.current > 0;
+        allocator.deallocate(block).unwrap();
+        of_pool
+    };
+    allocator.begin_route(pool, RouteFilter::ThisThread).unwrap();
+    let meeting = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            allocator.begin_route(pool, RouteFilter::ThisThread).unwrap();
+            meeting.wait();
+            meeting.wait();
+            let still = pooled();
+            allocator.end_route(pool).unwrap();
+            (still, pooled())
+        });
+        meeting.wait();
+        allocator.end_route(pool).unwrap();
+        assert!(!pooled());
+        meeting.wait();
+        assert_eq!(other.join().unwrap(), (true, false));
+    });
+    // A route that another thread began can be ended as well.
+    std::thread::scope(|scope| {
+        scope.spawn(|| allocator.begin_route(pool, RouteFilter::All).unwrap());
+    });
+    allocator.end_route(pool).unwrap();
+    assert!(!pooled());
+}
+
 #[test]
 fn a_pool_without_splits_hands_blocks_out_whole() {
     let (_sim, allocator) = rig(1 << 30);

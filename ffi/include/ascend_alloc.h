@@ -1686,8 +1686,9 @@ int ascend_alloc_pool_begin_with(uint64_t pool,
                                  ascend_alloc_release_t release);
 
 /*
- Ends the newest route to the pool, also one of a capture. Routes of one thread end in the order opposite to the
- one they began in; another order is refused with ASCEND_ALLOC_STATUS_STATE.
+ Ends the newest route to the pool that this thread began, or if it began none the newest of all; also one of a
+ capture. Routes of one thread end in the order opposite to the one they began in; another order is refused with
+ ASCEND_ALLOC_STATUS_STATE.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */

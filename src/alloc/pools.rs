@@ -213,7 +213,7 @@ impl DeviceAllocator {
         Ok(state.routes.begin(pool.serial, filter, None))
     }
 
-    /// Ends the newest route to a pool.
+    /// Ends the newest route to a pool that this thread began, or if it began none the newest of all.
     ///
     /// # Errors
     ///

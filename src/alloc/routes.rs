@@ -62,6 +62,8 @@ struct Route {
     number: u64,
     pool: u64,
     filter: RouteFilter,
+    /// The thread that began it.
+    by: ThreadId,
     /// If a graph is captured through it: how often the device had been reset when that began.
     capture: Option<u64>,
 }
@@ -91,15 +93,16 @@ impl Routes {
 
     /// Adds a route to the pool of that serial; its number.
     pub(super) fn begin(&self, pool: u64, filter: RouteFilter, capture: Option<u64>) -> u64 {
+        let by = crate::sync::thread::current().id();
         let filter = match filter {
-            RouteFilter::ThisThread => RouteFilter::Thread(crate::sync::thread::current().id()),
+            RouteFilter::ThisThread => RouteFilter::Thread(by),
             other => other,
         };
         let mut table = self.list.lock();
         let number = table.next;
         table.next += 1;
-        table.routes =
-            table.routes.iter().cloned().chain([Route { number, pool, filter, capture }]).collect();
+        let route = Route { number, pool, filter, by, capture };
+        table.routes = table.routes.iter().cloned().chain([route]).collect();
         self.count.store(table.routes.len(), Relaxed);
         number
     }
@@ -119,11 +122,16 @@ impl Routes {
         Some(ended)
     }
 
-    /// The newest route to a pool, if it may end now: routes of a thread end in the order opposite to the one
-    /// they began in.
+    /// The newest route to a pool that this thread began, or if it began none the newest of all, if it may end now:
+    /// routes of a thread end in the order opposite to the one they began in.
     pub(super) fn newest_to(&self, pool: u64) -> Option<u64> {
         let table = self.list.lock();
-        let route = table.routes.iter().rev().find(|route| route.pool == pool)?;
+        let this = crate::sync::thread::current().id();
+        let newest = |mine: bool| {
+            let mut routes = table.routes.iter().rev();
+            routes.find(|route| route.pool == pool && (!mine || route.by == this))
+        };
+        let route = newest(true).or_else(|| newest(false))?;
         let inside = |other: &&Route| match (&route.filter, &other.filter) {
             (RouteFilter::Thread(of), RouteFilter::Thread(thread)) => of == thread,
             _ => false,
