@@ -230,6 +230,33 @@ fn the_cause_is_what_was_in_the_way() {
     world.close();
 }
 
+/// Small blocks are kept apart, so that what is free among them serves small requests only; and a block has its pad.
+#[test]
+fn the_largest_fit_leaves_room_for_the_pad_and_is_of_its_class() {
+    for padded in [false, true] {
+        let setup = Setup::default().capacity(64 * M);
+        let world = if padded { setup.padded() } else { setup }.build();
+        let s0 = world.stream();
+        let small: Vec<_> = (0..8).map(|_| world.alloc.allocate(0, M, 0, s0).expect("memory")).collect();
+        small.into_iter().for_each(|ptr| world.alloc.deallocate(ptr).expect("freed"));
+        let fit = || match world.alloc.allocate(0, 65 * M, 0, s0) {
+            Err(Error::OutOfMemory(report)) => report.largest_free,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(fit(), M);
+        let large = world.alloc.allocate(0, 4 * M, 0, s0).expect("memory");
+        let beside = world.alloc.allocate(0, 2 * M, 0, s0).expect("memory");
+        world.alloc.deallocate(large).expect("freed");
+        let most = fit();
+        assert_eq!(most, if padded { 4 * M + 480 } else { 4 * M });
+        let before = world.calls_since(&Default::default());
+        let again = world.alloc.allocate(0, most, 0, s0).expect("it fits");
+        assert_eq!((again, world.calls_since(&Default::default())), (large, before), "where it was");
+        [again, beside].into_iter().for_each(|ptr| world.alloc.deallocate(ptr).expect("freed"));
+        world.close();
+    }
+}
+
 /// What is free behind a growing buffer serves only that.
 #[test]
 fn the_largest_fit_can_be_had() {

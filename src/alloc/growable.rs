@@ -188,8 +188,9 @@ impl GrowableBuffer {
     /// Makes it `bytes` bytes long, where it is. What is kept keeps its content; what is new has none defined.
     ///
     /// Growing never waits for work of the buffer's own stream. Where another stream that was
-    /// [recorded](Self::record_stream) may still use what was cut off before, the buffer's stream waits for it on the
-    /// device. No work queued from now on may use what is cut off.
+    /// [recorded](Self::record_stream) may still use chunks that were cut off before, the buffer's stream waits for it on the
+    /// device. The rest of the last chunk stays with the buffer, so there the program sees to that order itself.
+    /// No work queued from now on may use what is cut off.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use super::Core;
 use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
-use super::segment::Class;
+use super::segment::{Class, SMALL_LIMIT};
 use super::stream::StreamId;
 use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
 use crate::hook::Action;
@@ -76,7 +76,7 @@ impl Core {
             let pool = self.pools.get(index);
             // What is free behind a growing buffer is for that buffer alone.
             let classes = Class::all(index).into_iter().filter(|class| !class.is_growing());
-            let largest_fit = classes.map(|class| self.largest_free(class)).max();
+            let largest_fit = classes.map(|class| self.largest_fit(class)).max();
             let share = PoolShare {
                 pool: pool.serial,
                 tag: pool.rules.tag.clone(),
@@ -99,10 +99,12 @@ impl Core {
         shares.into_values().collect()
     }
 
-    /// The largest free block of a class, of any stream, bytes.
-    fn largest_free(&self, class: Class) -> u64 {
+    /// The largest request that a free block of a class, of any stream, could serve; bytes.
+    fn largest_fit(&self, class: Class) -> u64 {
         let bins = self.streams.iter().filter_map(|state| state.bins.get(class));
-        bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0)
+        let block = bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0);
+        let fit = block.saturating_sub(self.limits.pad);
+        if class.is_small() { fit.min(SMALL_LIMIT) } else { fit }
     }
 
     /// Free bytes of growable segments that share their chunk with something that is not free.
