@@ -5,7 +5,10 @@ use std::sync::Arc;
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::error::PointerKind;
 use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
-use ascend_alloc::{Config, DeviceAllocator, Error, PoolOptions, RouteFilter, SleepMode};
+use ascend_alloc::{
+    Config, DeviceAllocator, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolOptions, RouteFilter,
+    SleepMode,
+};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 
 const M: u64 = 1 << 20;
@@ -135,4 +138,40 @@ fn page_locked_memory_outlives_a_reset_of_a_device_that_used_it() {
     pinned.deallocate(again).unwrap();
     pinned.empty_cache_waiting().unwrap();
     assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
+}
+
+/// Addresses may come again after a reset: what is held from before it has nothing to do with what is there now.
+#[test]
+fn what_is_held_from_before_does_nothing_to_what_came_after() {
+    let (sim, allocator) = rig();
+    let allocator = Arc::new(allocator);
+    let pool = allocator.create_pool(0, PoolOptions::tagged("p")).unwrap();
+    let buffer = || {
+        let options = GrowableOptions::up_to(64 * M).beginning_with(4 * M);
+        GrowableBuffer::new(allocator.clone(), 0, STREAM, options).unwrap()
+    };
+    let first = allocator.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    let checkpoint = allocator.checkpoint(pool).unwrap();
+    let (old, export) = (buffer(), allocator.export(first, &ExportOptions::for_processes(&[1])).unwrap());
+    sim.reset_device_force(0).unwrap();
+    sim.set_device(0).unwrap();
+    allocator.device_was_reset(0).unwrap();
+    allocator.deallocate(first).unwrap();
+
+    let second = allocator.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    let new = buffer();
+    let restored = allocator.restore(&checkpoint);
+    let Err(Error::State { reason, .. }) = restored else { panic!("{restored:?}") };
+    assert!(reason.contains("reset since"), "{reason}");
+    let recorded = old.record_stream(Stream(sim.create_stream().unwrap()));
+    assert!(matches!(recorded, Err(Error::Pointer { kind: PointerKind::NotLive, .. })), "{recorded:?}");
+    let allowed = export.allow(&[2]);
+    assert!(matches!(allowed, Err(Error::State { .. })), "{allowed:?}");
+    assert!(allocator.block_info(second).is_ok());
+    drop((old, export, new));
+    allocator.deallocate(second).unwrap();
+    allocator.release_pool(pool).unwrap();
+    allocator.empty_cache(None).unwrap();
+    assert_eq!(sim.physical_bytes(0), 0);
+    allocator.check().unwrap();
 }

@@ -38,6 +38,8 @@ pub struct CapturedGraph<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolCheckpoint {
     pool: PoolId,
+    /// How often the device had been reset.
+    generation: u64,
     saved: Vec<Saved>,
 }
 
@@ -183,7 +185,7 @@ impl DeviceAllocator {
         let mut live = core.live_of(known(&core, pool)?);
         // Nobody has these any more: they live for their importers only.
         live.retain(|&id| !core.outlives_its_owner(id));
-        Ok(PoolCheckpoint { pool, saved: core.saved(&live) })
+        Ok(PoolCheckpoint { pool, generation: core.generation, saved: core.saved(&live) })
     }
 
     /// Frees every live block of the checkpoint's pool (but not those lent to the default pool), and hands out the
@@ -193,7 +195,7 @@ impl DeviceAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the pool sleeps, when memory of the
+    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the device was reset since, when the pool sleeps, when memory of the
     /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer or the default pool by now, or waits
     /// for other streams. Nothing has changed then.
     pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
@@ -216,6 +218,11 @@ impl Caller<'_> {
     fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let mut core = self.device.core.lock();
         let pool = known(&core, checkpoint.pool)?;
+        if core.generation != checkpoint.generation {
+            // What is at these addresses now has nothing to do with what was.
+            let reason = "the device was reset since the checkpoint was made";
+            return Err(Error::State { operation: "restoring a checkpoint", reason });
+        }
         let used = |id: BlockId| core.blocks[id].uses > 0 || core.is_exported(id);
         let recorded = core.live_of(pool).into_iter().any(used);
         let reason = core.unrestorable(pool, &checkpoint.saved).or_else(|| {

@@ -11,7 +11,7 @@ use crate::core::block::BlockId;
 use crate::core::plan::{Request, Step};
 use crate::core::segment::Class;
 use crate::driver::{DeviceId, Stream};
-use crate::error::{Error, Result};
+use crate::error::{Error, PointerKind, Result};
 use crate::hook::Action;
 
 /// What can be chosen for a [`GrowableBuffer`]. Sizes in bytes.
@@ -214,7 +214,7 @@ impl GrowableBuffer {
     ///
     /// # Errors
     ///
-    /// [`Error::State`] while the buffer is empty: there is nothing to use.
+    /// [`Error::State`] while the buffer is empty: there is nothing to use. [`Error::Pointer`] once its device was reset.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
         if self.bytes == 0 {
             return Err(Error::State {
@@ -223,6 +223,10 @@ impl GrowableBuffer {
             });
         }
         let state = self.allocator.device(self.device)?;
+        if state.core.lock().generation != self.place.generation {
+            // Another block may have its address by now.
+            return Err(Error::Pointer { address: self.ptr.0, kind: PointerKind::NotLive });
+        }
         state.record_stream(&self.allocator.map, self.ptr.0, stream)?;
         self.allocator.watch(state, 2);
         Ok(())

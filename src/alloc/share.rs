@@ -95,10 +95,16 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] when the driver refuses.
+    /// [`Error::Driver`] when the driver refuses, [`Error::State`] once the device was reset.
     pub fn allow(&self, processes: &[i32]) -> Result<()> {
         if processes.is_empty() {
             return Ok(());
+        }
+        let state = self.allocator.device(self.device)?;
+        if state.core.lock().generation != self.generation {
+            // Its names may stand for other chunks by now.
+            let reason = "its device was reset, and the export is gone with it";
+            return Err(Error::State { operation: "allowing an import", reason });
         }
         for name in self.handle.names() {
             self.allocator.driver.allow_import(self.device, name, processes)?;

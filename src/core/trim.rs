@@ -149,6 +149,10 @@ impl Core {
     /// What must be closed before memory can decay: the epoch of one of these streams that holds most. The next
     /// time others have their turn.
     pub(crate) fn decay_close(&mut self) -> Option<Step> {
+        if self.capturing > 0 {
+            // One has begun while the oldest events were asked for.
+            return None;
+        }
         let turn = self.decay_turn();
         self.turn = if turn.end < self.streams.len() { turn.end } else { 0 };
         let able = |&id: &usize| {
