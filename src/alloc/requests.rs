@@ -116,9 +116,6 @@ impl Caller<'_> {
         }
         if let Some(step) = core.close_for(users.clone()) {
             core = self.perform(core, step, &mut chore);
-            if let Some(step) = core.query_for(users.clone()) {
-                core = self.perform(core, step, &mut chore);
-            }
         }
         core.note_answer(users, tokens);
         core
@@ -173,7 +170,7 @@ impl Caller<'_> {
         if let Step::GiveBack(back) = &mut step {
             core.take_names_in(back);
         }
-        let step = self.follow_epochs(&core, step);
+        self.follow_epochs(&core, &step);
         let plan = step.may_help_others().then(|| core.transit.begin());
         let mut under_way = UnderWay { device: self.device, plan };
         let generation = core.generation;
@@ -408,14 +405,14 @@ impl Caller<'_> {
     }
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.
-    fn follow_epochs(&self, core: &Core, step: Step) -> Step {
+    fn follow_epochs(&self, core: &Core, step: &Step) {
         let epoch = |id: u32| {
             let state = &core.streams[id as usize];
             Some((state.slot?, state.open))
         };
         let front = &self.device.front;
-        match &step {
-            Step::Record(streams) | Step::Join(_, _, streams) => {
+        match step {
+            Step::Record(streams) | Step::RecordAndAsk(streams) | Step::Join(_, _, streams) => {
                 front.set_epochs(streams.iter().filter_map(|stream| epoch(stream.0)));
             }
             Step::WaitStream(stream, ..) => front.set_epochs(epoch(*stream).into_iter()),
@@ -424,7 +421,6 @@ impl Caller<'_> {
             }
             _ => {}
         }
-        step
     }
 
     /// Runs the heap checker in debug builds, as often as the check level asks: at 1 now and then,

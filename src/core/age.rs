@@ -35,9 +35,11 @@ impl Default for Record {
 impl Record {
     /// Notes that the value was reached at that point.
     pub(crate) fn note(&mut self, value: u64, at: u64) {
-        match self.pairs.back() {
+        match self.pairs.back_mut() {
             // The earlier point says more; and threads may come here out of order.
-            Some(&(known, then)) if known >= value || then > at => return,
+            Some(&mut (known, then)) if known >= value || then > at => return,
+            // Of one point the last value says most.
+            Some((known, then)) if *then == at => *known = value,
             _ => self.pairs.push_back((value, at)),
         }
         if self.pairs.len() > MOST {
@@ -47,14 +49,15 @@ impl Record {
 
     /// Forgets the pair that is missed least: the gap it leaves is the smallest part of its age.
     fn forget_one(&mut self, now: u64) {
-        let at = |index: usize| self.pairs[index].1;
-        let missed = |index: usize| {
-            let (gap, age) = (at(index + 1) - at(index - 1), now - at(index) + 1);
-            (u128::from(gap) << 32) / u128::from(age)
-        };
-        if let Some(index) = (1..self.pairs.len() - 1).min_by_key(|&index| missed(index)) {
-            self.pairs.remove(index);
+        let mut least = (u64::MAX, 1, 0);
+        let three = self.pairs.iter().zip(self.pairs.iter().skip(1)).zip(self.pairs.iter().skip(2));
+        for (index, ((before, pair), after)) in three.enumerate() {
+            let (gap, age) = (after.1 - before.1, now - pair.1 + 1);
+            if u128::from(gap) * u128::from(least.1) < u128::from(least.0) * u128::from(age) {
+                least = (gap, age, index + 1);
+            }
         }
+        self.pairs.remove(least.2);
     }
 
     /// The value that had been reached by that point, as far as is known.

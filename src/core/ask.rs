@@ -45,7 +45,8 @@ impl Core {
         (!closing.is_empty()).then_some(Step::Query(closing))
     }
 
-    /// Closes the epochs of these streams that are still open, where that can be done.
+    /// Closes the epochs of these streams that are still open, where that can be done, and asks at once whether they
+    /// are over.
     pub(crate) fn close_for(&mut self, users: impl Iterator<Item = (StreamId, u32)>) -> Option<Step> {
         let ids: SmallVec<[StreamId; 2]> = users
             .filter(|&(id, due)| {
@@ -55,7 +56,7 @@ impl Core {
             .map(|(id, _)| id)
             .collect();
         self.tokens -= ids.len() as i32;
-        (!ids.is_empty()).then(|| self.close(&ids))
+        (!ids.is_empty()).then(|| Step::RecordAndAsk(self.begin_closing(&ids)))
     }
 
     /// The step to serve a request with chunks that are cached or within the headroom, or, for a small one,

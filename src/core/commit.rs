@@ -7,7 +7,8 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::noting::Stretch;
 use super::plan::{
-    Closed, Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare, granules_of,
+    Closed, Closing, GiveBack, GivenBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare,
+    granules_of,
 };
 use super::segment::{Class, Segment};
 use super::stream::StreamId;
@@ -53,7 +54,8 @@ impl Core {
             Outcome::Classic(class, bytes, result) => {
                 self.commit_classic(request, class, bytes, result, cover);
             }
-            Outcome::GivenBack(what, unmapped, handles, kept, failure) => {
+            Outcome::GivenBack(given) => {
+                let GivenBack { what, unmapped, handles, kept, failure } = *given;
                 if !(what.runs.is_empty() && what.classic.is_empty() && what.freed_handles == 0) {
                     request.device_full &= request.ended;
                 }
@@ -137,10 +139,15 @@ impl Core {
 
     /// Takes the outcome of recording events, whoever asked for it.
     fn commit_recorded(&mut self, recorded: Closed) {
+        let mut over = Closing::new();
         for (id, epoch, result) in recorded {
             let state = &mut self.streams[id as usize];
             match result {
                 Recorded::Done(event) => state.closing.push_back((event, epoch)),
+                Recorded::Over(event) => {
+                    state.closing.push_back((event, epoch));
+                    over.push((id, event, epoch));
+                }
                 // The next event of the stream closes this epoch too.
                 Recorded::Captured(event) => {
                     state.keep_open();
@@ -152,6 +159,9 @@ impl Core {
                     self.events.extend(event);
                 }
             }
+        }
+        if !over.is_empty() {
+            self.end_epochs(over);
         }
     }
 

@@ -12,7 +12,7 @@
 use smallvec::SmallVec;
 
 use super::Core;
-use super::plan::{Closing, Request, Rung, Step};
+use super::plan::{Closing, Request, Rung, Step, ToClose};
 use super::stream::{StreamId, StreamState};
 
 /// A few streams.
@@ -49,13 +49,18 @@ impl Core {
 
     /// Closes the open epochs of these streams.
     pub(crate) fn close(&mut self, ids: &[StreamId]) -> Step {
+        Step::Record(self.begin_closing(ids))
+    }
+
+    /// The open epochs of these streams, as epochs that are being closed.
+    pub(super) fn begin_closing(&mut self, ids: &[StreamId]) -> ToClose {
         let close = |&id: &StreamId| {
             let state = &mut self.streams[id as usize];
             let epoch = state.close_epoch();
             state.ages.note(u64::from(epoch), self.frees);
             (id, state.handle, epoch, self.events.pop())
         };
-        Step::Record(ids.iter().map(close).collect())
+        ids.iter().map(close).collect()
     }
 
     /// Asks for the oldest events of the stream whose epoch is due, if many are under way, so that events
@@ -230,7 +235,7 @@ impl Core {
     /// Lets the request's stream wait for others on the device.
     pub(crate) fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
         self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
-        let Step::Record(list) = self.close(others) else { unreachable!() };
+        let list = self.begin_closing(others);
         Step::Join(request.stream, request.handle, list)
     }
 

@@ -31,7 +31,7 @@ impl LadderSteps {
             Step::Ready(_) => return,
             Step::Flush => &mut self.flushed,
             Step::Query(_) => &mut self.queried,
-            Step::Record(_) => &mut self.closed,
+            Step::Record(_) | Step::RecordAndAsk(_) => &mut self.closed,
             Step::Reserve(..) => &mut self.reserved,
             Step::Join(..) => &mut self.joined,
             Step::Remap(_) => &mut self.mapped,

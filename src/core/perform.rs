@@ -1,8 +1,8 @@
 //! Performing a step on a driver, without any lock.
 
-use smallvec::SmallVec;
-
-use super::plan::{Closing, GiveBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose};
+use super::plan::{
+    Closed, Closing, GiveBack, GivenBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose,
+};
 use super::stream::StreamId;
 use super::wide::Wide;
 use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, PhysicalHandle, Stream};
@@ -28,11 +28,18 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
     let Caller { driver, device, .. } = caller;
     match step {
         Step::Query(closing) => query(caller, &closing, calls),
-        Step::Record(streams) => {
-            let recorded = streams
-                .into_iter()
-                .map(|(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls)));
-            Outcome::Recorded(recorded.collect())
+        Step::Record(streams) => Outcome::Recorded(record_all(caller, streams, calls)),
+        Step::RecordAndAsk(streams) => {
+            let mut recorded = record_all(caller, streams, calls);
+            for (_, _, result) in &mut recorded {
+                let Recorded::Done(event) = *result else { continue };
+                calls.query_event += 1;
+                // Where that cannot be told now, somebody asks again later.
+                if driver.query_event(device, event).unwrap_or(false) {
+                    *result = Recorded::Over(event);
+                }
+            }
+            Outcome::Recorded(recorded)
         }
         Step::Join(waiter, handle, others) => join(caller, waiter, handle, others, calls),
         Step::Reserve(class, wish, least) => Outcome::Reserved(class, reserve(caller, wish, least, calls)),
@@ -95,6 +102,11 @@ fn query(caller: Caller<'_>, closing: &Closing, calls: &mut DriverCalls) -> Outc
         }
     }
     Outcome::Queried(over, failure)
+}
+
+fn record_all(caller: Caller<'_>, streams: ToClose, calls: &mut DriverCalls) -> Closed {
+    let record = |(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls));
+    streams.into_iter().map(record).collect()
 }
 
 fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut DriverCalls) -> Recorded {
@@ -364,9 +376,9 @@ fn grant_peers(
 /// Unmaps and frees; what the driver refuses stays as it is.
 fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) -> Outcome {
     let Caller { driver, device, granule, .. } = caller;
-    let mut failure = None;
-    let mut unmapped = Vec::new();
-    let mut handles = core::mem::take(&mut what.handles);
+    let mut given = Box::new(GivenBack::default());
+    let GivenBack { unmapped, handles, kept, failure, .. } = &mut *given;
+    *handles = core::mem::take(&mut what.handles);
     for run in &what.runs {
         for (chunk, &handle) in run.handles.iter().enumerate() {
             let bytes = u64::from(run.span) * granule;
@@ -387,7 +399,6 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
         calls.free_physical += 1;
         driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
     });
-    let mut kept = SmallVec::new();
     for returned in &what.classic {
         if let Some(source) = &returned.source {
             source.free(device, returned.address, returned.bytes);
@@ -406,5 +417,6 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
             kept.push(block);
         }
     }
-    Outcome::GivenBack(what, unmapped, handles, kept, failure)
+    given.what = what;
+    Outcome::GivenBack(given)
 }

@@ -176,7 +176,7 @@ pub(crate) struct Remap {
 }
 
 /// Events under way and the epochs they close, by stream, oldest first.
-pub(crate) type Closing = SmallVec<[(StreamId, Event, u32); 8]>;
+pub(crate) type Closing = SmallVec<[(StreamId, Event, u32); 4]>;
 /// Streams whose open epoch is to be closed: number, handle, the epoch, and an event to record.
 pub(crate) type ToClose = SmallVec<[(StreamId, Stream, u32, Option<Event>); 2]>;
 /// What came of each.
@@ -193,6 +193,8 @@ pub(crate) enum Step {
     Query(Closing),
     /// Record an event on each stream.
     Record(ToClose),
+    /// The same, and ask at once whether the events have completed.
+    RecordAndAsk(ToClose),
     /// Reserve address space for a class: the wish and the least that helps, bytes.
     Reserve(Class, u64, u64),
     /// Let a stream wait, on the device, for others: each gets an event that closes an epoch.
@@ -254,7 +256,7 @@ impl Step {
     /// way, or an event that is being recorded and can then be waited for.
     pub(crate) fn may_help_others(&self) -> bool {
         let carries = matches!(self, Self::Remap(_) | Self::Classic(..) | Self::GiveBack(_));
-        carries || matches!(self, Self::Record(_) | Self::Join(..))
+        carries || matches!(self, Self::Record(_) | Self::RecordAndAsk(_) | Self::Join(..))
     }
 }
 
@@ -353,10 +355,27 @@ pub(crate) enum Phase {
 pub(crate) enum Recorded {
     /// The event closes the epoch.
     Done(Event),
+    /// It does, and it has completed.
+    Over(Event),
     /// The stream is being captured and must not be touched.
     Captured(Option<Event>),
     /// The driver refused.
     Refused(Option<Event>),
+}
+
+/// What came of giving memory back.
+#[derive(Debug, Default)]
+pub(crate) struct GivenBack {
+    /// What was to be given back.
+    pub(crate) what: GiveBack,
+    /// Addresses that were unmapped.
+    pub(crate) unmapped: Vec<u64>,
+    /// Handles that were not freed.
+    pub(crate) handles: Vec<Spare>,
+    /// Blocks of segments that were kept.
+    pub(crate) kept: SmallVec<[BlockId; 4]>,
+    /// The first refusal.
+    pub(crate) failure: Option<DriverError>,
 }
 
 /// What came of a step.
@@ -364,7 +383,7 @@ pub(crate) enum Recorded {
 pub(crate) enum Outcome {
     /// For [`Step::Query`]: the epochs that are over, each with its event; and the first refusal.
     Queried(Closing, Option<DriverError>),
-    /// For [`Step::Record`].
+    /// For [`Step::Record`] and [`Step::RecordAndAsk`].
     Recorded(Closed),
     /// For [`Step::Join`]: the stream that waits; and of each other one, whether it is waited for.
     Joined(StreamId, SmallVec<[(StreamId, u32, Recorded, bool); 2]>),
@@ -375,8 +394,8 @@ pub(crate) enum Outcome {
     /// For [`Step::Classic`]: the address, unless a source has none; or the error and, if memory was short, what
     /// the device had free.
     Classic(Class, u64, Result<Option<u64>, (DriverError, Option<u64>)>),
-    /// For [`Step::GiveBack`]: addresses unmapped, handles not freed, blocks of segments kept, first error.
-    GivenBack(GiveBack, Vec<u64>, Vec<Spare>, SmallVec<[BlockId; 4]>, Option<DriverError>),
+    /// For [`Step::GiveBack`].
+    GivenBack(Box<GivenBack>),
     /// For [`Step::WaitEvent`].
     Waited(StreamId, Event, u32, Result<(), DriverError>),
     /// For [`Step::WaitStream`]; nothing when the stream is being captured and was left alone.
