@@ -251,7 +251,7 @@ impl DeviceAllocator {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && !self.is_noting()
-            && state.rest::<false>(entry, ptr.0, owner.is_small())
+            && state.rest::<false>(entry, ptr.0)
         {
             self.watch(state, 3);
             return Ok(());
@@ -271,7 +271,7 @@ impl DeviceAllocator {
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && !self.changes.any()
             && !self.is_noting()
-            && state.front.record(entry, ptr.0, owner.is_small(), stream)
+            && state.front.record(entry, ptr.0, stream)
         {
             self.watch(state, 3);
             return Ok(());
@@ -466,7 +466,7 @@ impl DeviceAllocator {
     fn owner(&self, address: u64) -> Result<&Device> {
         self.heed();
         if let Some((owner, _)) = self.map.find(address)
-            && let Some(state) = self.devices[owner.device() as usize].get()
+            && let Some(state) = self.devices.get(owner.device() as usize).and_then(OnceLock::get)
         {
             return Ok(state);
         }

@@ -9,7 +9,7 @@ use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, segment::Class, wide::Wide};
 use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
-use crate::front::map::{Head, MOST_REQUESTED, NO_SLOT};
+use crate::front::map::{Head, MOST_REQUESTED, NO_PLACE};
 use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Rested};
 use crate::history::log::{History, Noter};
 use crate::hook::HookSlot;
@@ -158,15 +158,15 @@ impl Device {
 
     /// Lets a freed block rest in the front; false when the core has to take it back. `LOG` as above.
     #[inline]
-    pub(super) fn rest<const LOG: bool>(&self, entry: &Entry, address: u64, small: bool) -> bool {
-        self.front.put::<LOG>(entry, address, small) == Freed::Done
+    pub(super) fn rest<const LOG: bool>(&self, entry: &Entry, address: u64) -> bool {
+        self.front.put::<LOG>(entry, address) == Freed::Done
     }
 
     /// The live block that begins at `address`. Under the core's lock.
     pub(super) fn live(&self, core: &Core, map: &AddressMap, address: u64) -> Result<BlockId> {
-        if let Some((owner, entry)) = map.find(address) {
-            let _guard = self.front.guard(entry.head().slot());
-            if self.front.rests(entry, address, owner.is_small()) {
+        if let Some((_, entry)) = map.find(address) {
+            let _guard = self.front.guard(entry.head().place());
+            if self.front.rests(entry, address) {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
             return Ok(entry.body().1);
@@ -188,12 +188,12 @@ impl Device {
             let head = entry.head();
             let taken = |rested: Rested| bring_back(core, rested);
             let _guard = if owner.is_small() {
-                self.front.guard(head.slot())
+                self.front.guard(head.place())
             } else {
-                self.front.guard_drained(head.slot(), map, taken)
+                self.front.guard_drained(head.place(), map, taken)
             };
             let head = entry.head();
-            if head == Head::NOTHING || self.front.rests(entry, address, owner.is_small()) {
+            if head == Head::NOTHING || self.front.rests(entry, address) {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
             entry.set_head(Head::NOTHING);
@@ -225,9 +225,10 @@ impl Device {
             && block.class.pool() == DEFAULT
             && !core.is_exported(id);
         if core.segments[block.segment as usize].covered {
-            let slot = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_SLOT);
+            let place = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_PLACE);
             let requested = requested.min(MOST_REQUESTED - 1);
-            map.publish(address, len, id, Head::new(requested, slot, address));
+            let head = Head::new(requested, (place, block.class.is_small()), address);
+            map.publish(address, len, id, head);
         } else {
             core.starts.insert(address, id);
         }
@@ -295,7 +296,7 @@ impl Device {
             return Ok(());
         }
         if let Some((_, entry)) = map.find(address)
-            && entry.head().slot() != NO_SLOT
+            && entry.head().place() != NO_PLACE
             && let Some(column) = place.and_then(|place| self.column(core, map, place, user))
         {
             entry.mark(column);
@@ -314,12 +315,12 @@ impl Device {
         id: BlockId,
         address: u64,
     ) -> Result<()> {
-        if let Some((owner, entry)) = map.find(address) {
-            let _guard = self.front.guard(entry.head().slot());
-            if self.front.rests(entry, address, owner.is_small()) {
+        if let Some((_, entry)) = map.find(address) {
+            let _guard = self.front.guard(entry.head().place());
+            if self.front.rests(entry, address) {
                 return Err(Error::Pointer { address, kind: PointerKind::NotLive });
             }
-            entry.set_head(Head::new(entry.head().requested(), NO_SLOT, address));
+            entry.set_head(entry.head().without_place());
         }
         self.adopt(core, map, id, address);
         Ok(())
@@ -350,17 +351,17 @@ impl Device {
         let live = core.blocks.iter().filter(|(_, block)| block.state == State::Live);
         let live: Vec<(BlockId, u64)> = live.map(|(id, block)| (id, block.addr)).collect();
         for (id, address) in live {
-            let Some((owner, entry)) = map.find(address).filter(|(_, entry)| entry.is_used()) else {
+            let Some((_, entry)) = map.find(address).filter(|(_, entry)| entry.is_used()) else {
                 continue;
             };
-            let Some(guard) = self.front.guard(entry.head().slot()) else { continue };
-            if self.front.rests(entry, address, owner.is_small()) {
+            let Some(guard) = self.front.guard(entry.head().place()) else { continue };
+            if self.front.rests(entry, address) {
                 // Nothing that waits here has to do with a stream that is gone.
                 continue;
             }
             self.take_uses(core, entry, id);
             if core.blocks[id].uses > 0 {
-                entry.set_head(Head::new(entry.head().requested(), NO_SLOT, address));
+                entry.set_head(entry.head().without_place());
                 drop(guard);
                 self.adopt(core, map, id, address);
             }

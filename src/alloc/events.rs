@@ -52,7 +52,7 @@ impl DeviceAllocator {
         let _context = self.begin_noted();
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && state.rest::<true>(entry, ptr.0, owner.is_small())
+            && state.rest::<true>(entry, ptr.0)
         {
             self.watch(state, 3);
             return Ok(());
@@ -67,7 +67,7 @@ impl DeviceAllocator {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
             && !self.changes.any()
-            && state.front.record(entry, ptr.0, owner.is_small(), stream)
+            && state.front.record(entry, ptr.0, stream)
         {
             state.front.note_use(entry, ptr.0, stream);
             self.watch(state, 3);

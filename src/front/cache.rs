@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use super::counts::{Amounts, Counts, amounts};
 use super::key::{is_small, key_of, len_of, place_of};
-use super::map::{AddressMap, Entry, NO_SLOT};
-use super::ring::Ring;
+use super::map::{AddressMap, Entry, NO_PLACE};
 use super::shard::{RING, Rested, SMALL, Shard};
-use super::streams::Streams;
+use super::streams::{PLACES, Streams, Use};
 use crate::core::snapshot::Resting;
 use crate::core::stream::StreamId;
 use crate::core::tally::{self, Columns, Flow, Split};
@@ -92,9 +91,8 @@ impl Front {
         let key = key_of(len, place, small);
         // A look without the flag spares it when there is nothing; what is seen is looked at again.
         let Some(at) = shard.find(key, small) else {
-            let ring = shard.ring(small)?;
-            let lane = ring.lane(key)?;
-            return self.take_waiting::<LOG>(map, shard, (ring, lane), key, stream, requested);
+            let lane = shard.ring.lane(key)?;
+            return self.take_waiting::<LOG>(map, shard, lane, key, stream, requested);
         };
         let _guard = shard.flag.try_lock()?;
         let at = if shard.slots[at].key.load(Relaxed) == key { at } else { shard.find(key, small)? };
@@ -119,17 +117,17 @@ impl Front {
         &self,
         map: &AddressMap,
         shard: &Shard,
-        (ring, lane): (&Ring, usize),
+        lane: usize,
         key: u64,
         stream: Stream,
         requested: u64,
     ) -> Option<u64> {
-        let len = len_of(key);
+        let (ring, len) = (&shard.ring, len_of(key));
         let _guard = shard.flag.try_lock()?;
         if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams) {
             return None;
         }
-        let slot = ring.first(lane);
+        let slot = ring.first(lane)?;
         let last = slot.requested.load(Relaxed);
         let counts = shard.counts(is_small(key));
         let waited = slot.waits();
@@ -154,23 +152,23 @@ impl Front {
 
     /// Lets a freed block rest, if there is room for it. `LOG` as for [`take`](Self::take).
     #[inline]
-    pub(crate) fn put<const LOG: bool>(&self, entry: &Entry, address: u64, small: bool) -> Freed {
+    pub(crate) fn put<const LOG: bool>(&self, entry: &Entry, address: u64) -> Freed {
         let head = entry.head();
-        let place = head.slot();
-        if place == NO_SLOT {
+        let place = head.place();
+        if usize::from(place) >= PLACES {
             return Freed::ByCore;
         }
         let shard = self.shard(place);
         let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
         let epoch = self.streams.epoch(place);
-        if entry.head() != head || epoch == 0 || shard.holds(entry, address, small) {
+        if entry.head() != head || epoch == 0 || shard.holds(entry, address) {
             return Freed::ByCore;
         }
-        let (len, _) = entry.body();
-        let key = key_of(len, place, small);
+        let key = entry.key(head);
         if entry.uses.is_touched() {
-            return self.put_used::<LOG>(shard, entry, address, key, epoch);
+            return self.put_used::<LOG>(shard, entry, (address, key), head.requested(), epoch);
         }
+        let (small, len) = (is_small(key), len_of(key));
         if !small && !self.queues.load(Relaxed) {
             return Freed::ByCore;
         }
@@ -207,54 +205,79 @@ impl Front {
         &self,
         shard: &Shard,
         entry: &Entry,
-        address: u64,
-        key: u64,
+        (address, key): (u64, u64),
+        requested: u64,
         epoch: u32,
     ) -> Freed {
-        let ring = shard.rings[usize::from(is_small(key))].get_or_init(Box::default);
-        let mask = entry.uses.mask();
-        let Some(uses) = self.streams.uses(mask) else { return Freed::ByCore };
-        let requested = entry.head().requested();
-        let Some(at) = ring.push((address, key), requested, epoch, uses, &self.most_waiting) else {
+        let Some(column) = entry.uses.only() else {
+            return self.put_much_used::<LOG>(shard, entry, (address, key), requested, epoch);
+        };
+        let Some(one) = self.streams.open(column) else { return Freed::ByCore };
+        let used = [one, Use::default()];
+        let Some(at) = shard.ring.push((address, key), requested, epoch, used, || self.most(shard)) else {
             return Freed::ByCore;
         };
-        shard.set_used();
-        entry.uses.clear(mask);
+        entry.uses.clear_only(column);
         entry.set_rests_at(RING + at);
         if LOG {
-            let stream = self.streams.handle(place_of(key));
-            shard.noter.note_now(Said::of_block(
-                Action::FreeRequested,
-                address,
-                len_of(key),
-                requested,
-                stream,
-            ));
+            self.note_wait(shard, (address, key), requested);
         }
         Freed::Done
+    }
+
+    /// The same where those are several, or one of the later ones.
+    #[cold]
+    #[inline(never)]
+    fn put_much_used<const LOG: bool>(
+        &self,
+        shard: &Shard,
+        entry: &Entry,
+        (address, key): (u64, u64),
+        requested: u64,
+        epoch: u32,
+    ) -> Freed {
+        let Some(uses) = self.streams.uses(entry.uses.mask()) else { return Freed::ByCore };
+        let Some(at) = shard.ring.push((address, key), requested, epoch, uses, || self.most(shard)) else {
+            return Freed::ByCore;
+        };
+        entry.uses.clear();
+        entry.set_rests_at(RING + at);
+        if LOG {
+            self.note_wait(shard, (address, key), requested);
+        }
+        Freed::Done
+    }
+
+    /// How many bytes of one key may wait, for a shard where the first such block comes to rest.
+    #[cold]
+    fn most(&self, shard: &Shard) -> u64 {
+        shard.set_used();
+        self.most_waiting.load(Relaxed)
+    }
+
+    /// Notes that a block was freed that other streams may still use.
+    fn note_wait(&self, shard: &Shard, (address, key): (u64, u64), requested: u64) {
+        let stream = self.streams.handle(place_of(key));
+        let said = Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream);
+        shard.noter.note_now(said);
     }
 
     /// Notes that a live block is used on another stream. False where the core has to be asked: about a
     /// block that it alone frees, about a stream without a column, or because the block is not live.
     #[inline]
-    pub(crate) fn record(&self, entry: &Entry, address: u64, small: bool, stream: Stream) -> bool {
-        let place = entry.head().slot();
-        let Some(user) = self.streams.place_of(stream) else { return false };
-        if place == NO_SLOT || self.shard(place).holds(entry, address, small) {
+    pub(crate) fn record(&self, entry: &Entry, address: u64, stream: Stream) -> bool {
+        let place = entry.head().place();
+        let Some((user, column)) = self.streams.place_and_column(stream) else { return false };
+        if usize::from(place) >= PLACES || self.shard(place).holds(entry, address) {
             return false;
         }
-        if user == place {
-            return true;
-        }
-        let Some(column) = self.streams.column(user) else { return false };
-        entry.uses.mark(column);
-        true
+        user == place || entry.uses.try_mark(column)
     }
 
     /// Notes that a live block is used on another stream, if anybody keeps such events.
     pub(crate) fn note_use(&self, entry: &Entry, address: u64, stream: Stream) {
-        let place = entry.head().slot();
-        if place == NO_SLOT {
+        let place = entry.head().place();
+        if place == NO_PLACE {
             return;
         }
         let noter = &self.shard(place).noter;
@@ -267,9 +290,9 @@ impl Front {
     /// Whether the block of this entry is in the front. For a block that somebody else may free or ask for
     /// at this moment, only under the flag of its shard.
     #[inline]
-    pub(crate) fn rests(&self, entry: &Entry, address: u64, small: bool) -> bool {
-        let place = entry.head().slot();
-        place != NO_SLOT && self.shard(place).holds(entry, address, small)
+    pub(crate) fn rests(&self, entry: &Entry, address: u64) -> bool {
+        let place = entry.head().place();
+        place != NO_PLACE && self.shard(place).holds(entry, address)
     }
 
     /// Why no block of exactly `len` bytes can be taken for the stream although there is one. Under the
@@ -277,14 +300,14 @@ impl Front {
     pub(crate) fn hold_up(&self, stream: Stream, len: u64, small: bool) -> Option<HoldUp> {
         let place = self.streams.place_of(stream)?;
         let shard = self.shard(place);
-        let ring = shard.ring(small)?;
+        let ring = &shard.ring;
         let _guard = shard.flag.lock();
         let lane = ring.lane(key_of(len, place, small))?;
         if ring.is_ready(lane, &self.streams) {
             return None;
         }
         let open = |one| self.streams.resolve(one).filter(|_| !self.streams.is_over(one));
-        let users = ring.first(lane).uses().map(open);
+        let users = ring.first(lane)?.uses().map(open);
         Some(HoldUp { users, crowded: ring.is_full(lane) })
     }
 
@@ -297,7 +320,7 @@ impl Front {
 
     /// Takes the flag that guards the entries of blocks of this stream's place.
     pub(crate) fn guard(&self, place: u16) -> Option<FlagGuard<'_>> {
-        (place != NO_SLOT).then(|| self.shard(place).flag.lock())
+        (place != NO_PLACE).then(|| self.shard(place).flag.lock())
     }
 
     /// The same, after the queue of that shard was taken out. Called under the device's lock.
@@ -486,7 +509,8 @@ impl Front {
         let place = self.streams.place_of(stream)?;
         let shard = self.shard(place);
         let key = key_of(len, place, small);
-        let in_ring = || shard.ring(small).and_then(|ring| Some((ring, ring.lane(key)?)));
+        let ring = &shard.ring;
+        let in_ring = || ring.lane(key);
         // A look without the flag spares it when there is nothing. What waits is looked through under it only.
         if shard.find(key, small).is_none() && in_ring().is_none() {
             return None;
@@ -495,8 +519,8 @@ impl Front {
         let need = if shard.find(key, small).is_some() {
             amounts(len, requested)
         } else {
-            let (ring, lane) = in_ring().filter(|&(ring, lane)| ring.is_ready(lane, &self.streams))?;
-            let slot = ring.first(lane);
+            let lane = in_ring().filter(|&lane| ring.is_ready(lane, &self.streams))?;
+            let slot = ring.first(lane)?;
             let before = slot.requested.load(Relaxed);
             if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }
         };

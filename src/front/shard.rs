@@ -5,7 +5,7 @@
 //! large blocks   one queue of 16 slots in the order they were freed; the core takes the whole queue
 //!                back before it next serves this shard, so that it places large blocks as if each
 //!                free had reached it at once
-//! both           a ring each for those that other streams may still use
+//! both           a ring for those that other streams may still use
 //! ```
 //!
 //! Streams are spread over the shards of their device. A shard's counts of allocations and frees are
@@ -13,7 +13,7 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::counts::{Amounts, Counts};
+use super::counts::Counts;
 use super::key::{hash, len_of, place_of};
 use super::map::{AddressMap, Entry, Head};
 use super::ring::{Ring, Waiter};
@@ -24,7 +24,7 @@ use crate::core::stream::StreamId;
 use crate::core::tally::{Columns, Flow, Split};
 use crate::history::Action;
 use crate::history::log::{Noter, Said};
-use crate::sync::{self, Flag, OnceLock};
+use crate::sync::{self, Flag};
 
 /// Sets of a shard.
 const SETS: usize = if sync::SMALLEST {
@@ -41,7 +41,7 @@ pub(super) const SMALL: usize = SETS * WAYS;
 /// Slots of the queue of large blocks.
 const QUEUE: usize = if sync::SMALLEST { 2 } else { 16 };
 
-/// Where in a shard the slots of the rings begin.
+/// Where in a shard the slots of the ring begin.
 pub(super) const RING: usize = SMALL + QUEUE;
 
 /// A block at rest.
@@ -72,8 +72,8 @@ pub(super) struct Shard {
     /// Of large and small blocks, in this order.
     pub(super) counts: [Counts; 2],
     pub(super) slots: Box<[Slot; SMALL + QUEUE]>,
-    /// Large and small blocks that other streams may still use, made when there are any.
-    pub(super) rings: [OnceLock<Box<Ring>>; 2],
+    /// Blocks that other streams may still use.
+    pub(super) ring: Ring,
     /// Where what happens here is noted.
     pub(super) noter: Noter,
 }
@@ -88,7 +88,7 @@ impl Shard {
             queued: AtomicU32::new(0),
             counts: Default::default(),
             slots: super::map::boxed(|_| Slot::default()),
-            rings: Default::default(),
+            ring: Ring::default(),
             noter,
         }
     }
@@ -119,7 +119,7 @@ impl Shard {
         if small {
             let set = set_of(key);
             let is_it = |at: &usize| self.slots[*at].key.load(Relaxed) == key;
-            return Some(set).filter(is_it).or(Some(set + 1).filter(is_it));
+            return Some(set).filter(is_it).or_else(|| Some(set + 1).filter(is_it));
         }
         let queued = self.queued.load(Relaxed) as usize;
         (SMALL..SMALL + queued.min(QUEUE)).rev().find(|&at| self.slots[at].key.load(Relaxed) == key)
@@ -140,7 +140,7 @@ impl Shard {
         if small {
             let set = set_of(key);
             let is_empty = |at: &usize| self.slots[*at].key.load(Relaxed) == 0;
-            return Some(set).filter(is_empty).or(Some(set + 1).filter(is_empty));
+            return Some(set).filter(is_empty).or_else(|| Some(set + 1).filter(is_empty));
         }
         let queued = self.queued.load(Relaxed) as usize;
         (queued < QUEUE).then_some(SMALL + queued)
@@ -148,18 +148,12 @@ impl Shard {
 
     /// Whether the block of an entry, which begins at `address`, rests here.
     #[inline(always)]
-    pub(super) fn holds(&self, entry: &Entry, address: u64, small: bool) -> bool {
+    pub(super) fn holds(&self, entry: &Entry, address: u64) -> bool {
         let at = entry.rests_at();
         match self.slots.get(at) {
             Some(slot) => slot.address.load(Relaxed) == address,
-            None => self.ring(small).is_some_and(|ring| ring.holds(at - RING, address)),
+            None => self.ring.holds(at - RING, address),
         }
-    }
-
-    /// The ring of one kind of blocks, if there ever were any for it.
-    #[inline]
-    pub(super) fn ring(&self, small: bool) -> Option<&Ring> {
-        self.rings[usize::from(small)].get().map(|ring| &**ring)
     }
 
     /// Takes a block out of its slot.
@@ -222,12 +216,12 @@ impl Shard {
     /// Whether large blocks wait that other streams may have passed since somebody last looked.
     #[inline]
     fn may_have_passed(&self, streams: &Streams) -> bool {
-        self.rings[0].get().is_some_and(|ring| ring.may_be_over(streams))
+        self.ring.may_be_over(false, streams)
     }
 
     /// Whether there is anything for [`drain`](Self::drain).
     pub(super) fn has_any(&self) -> bool {
-        let waiting = self.rings.iter().filter_map(OnceLock::get).any(|ring| !ring.is_empty());
+        let waiting = !self.ring.is_empty(true) || !self.ring.is_empty(false);
         self.held.load(Relaxed) || self.queued.load(Relaxed) != 0 || waiting
     }
 
@@ -244,7 +238,7 @@ impl Shard {
         }
     }
 
-    /// Takes the blocks of a ring out: all, or those that wait no more.
+    /// Takes the blocks of a kind out of the ring: all, or those that wait no more.
     fn drain_ring(
         &self,
         small: bool,
@@ -253,9 +247,11 @@ impl Shard {
         streams: &Streams,
         each: &mut impl FnMut(Rested),
     ) {
-        let Some(ring) = self.ring(small) else { return };
         self.sweep(small, streams);
-        ring.set_none_over();
+        let any = self.ring.set_none_over(small);
+        if !any && !all {
+            return;
+        }
         let leaves = |slot: &Waiter, key: u64| {
             if !all && slot.waits() {
                 return false;
@@ -273,7 +269,7 @@ impl Shard {
             }
             true
         };
-        ring.visit(leaves, |address, at| note_move(map, address, RING + at));
+        self.ring.take_out(small, leaves, |address, at| note_move(map, address, RING + at));
     }
 
     /// What a column of the statistics counts.
@@ -284,8 +280,7 @@ impl Shard {
 
     /// Counts what waits no more as free.
     fn sweep(&self, small: bool, streams: &Streams) {
-        let Some(ring) = self.ring(small) else { return };
-        ring.sweep(streams, |slot, key| {
+        self.ring.sweep(small, streams, |slot, key| {
             let (address, requested) = (slot.address.load(Relaxed), slot.requested.load(Relaxed));
             let (len, stream) = (len_of(key), streams.handle(place_of(key)));
             self.counts(small).wait_over(len, requested);
@@ -303,7 +298,7 @@ impl Shard {
     pub(super) fn flow(&self) -> Flow {
         let mut flow = Flow::default();
         for (at, small) in [true, false].into_iter().enumerate() {
-            let waiting = self.ring(small).map_or_else(Amounts::default, Ring::waiting);
+            let waiting = self.ring.waiting(small);
             let read = self.counts(small).read(waiting);
             for (quantity, waits) in waiting.into_iter().enumerate() {
                 flow.up[quantity][at] = read.up[quantity];
@@ -352,17 +347,13 @@ impl Shard {
                 waits: false,
             });
         }
-        for ring in self.rings.iter().filter_map(OnceLock::get) {
-            let list = |slot: &Waiter, key: u64| {
-                all.push(Resting {
-                    address: slot.address.load(Relaxed),
-                    len: len_of(key),
-                    requested: slot.requested.load(Relaxed),
-                    waits: slot.waits(),
-                });
-                false
-            };
-            ring.visit(list, |_, _| ());
+        for small in [false, true] {
+            all.extend(self.ring.all(small).map(|(slot, key)| Resting {
+                address: slot.address.load(Relaxed),
+                len: len_of(key),
+                requested: slot.requested.load(Relaxed),
+                waits: slot.waits(),
+            }));
         }
     }
 }

@@ -39,8 +39,8 @@ struct Place {
 struct Column {
     /// The number the core knows it by, or [`NOBODY`].
     stream: AtomicU32,
-    /// The stream's open epoch, or zero when the core has to take back what it used.
-    open: AtomicU32,
+    /// A [`Use`] in the stream's open epoch, or zero when the core has to take back what it used.
+    open: AtomicU64,
     /// Every epoch up to this one is over.
     completed: AtomicU32,
 }
@@ -88,7 +88,7 @@ impl Streams {
     pub(super) fn new(enabled: bool) -> Self {
         let column = || Column {
             stream: AtomicU32::new(NOBODY),
-            open: AtomicU32::new(0),
+            open: AtomicU64::new(0),
             completed: AtomicU32::new(0),
         };
         let streams = Self {
@@ -117,12 +117,23 @@ impl Streams {
         if stream.0 == 0 {
             return Some(0);
         }
-        let at = start_of(stream);
-        let name = stream.0.wrapping_add(1);
+        let (at, name) = (start_of(stream), stream.0.wrapping_add(1));
         if self.places[at].handle.load(Acquire) == name {
             return Some(at as u16);
         }
         self.probe(at, name)
+    }
+
+    /// The place of a stream, and its column plus one, or zero where it has none.
+    #[inline]
+    pub(super) fn place_and_column(&self, stream: Stream) -> Option<(u16, u8)> {
+        let (at, name) = (start_of(stream), stream.0.wrapping_add(1));
+        let first = &self.places[at];
+        if first.handle.load(Acquire) == name {
+            return Some((at as u16, first.column.load(Acquire)));
+        }
+        let place = self.probe(at, name)?;
+        Some((place, self.places[place as usize].column.load(Acquire)))
     }
 
     /// Looks for a stream that is not where it should be.
@@ -220,7 +231,7 @@ impl Streams {
     pub(super) fn attach(&self, column: usize, place: u16, id: StreamId, open: u32, completed: u32) {
         let state = &self.columns[column];
         state.completed.store(completed, Relaxed);
-        state.open.store(open, Relaxed);
+        self.set_column(column, open);
         state.stream.store(id, Relaxed);
         self.places[place as usize].column.store(column as u8 + 1, Release);
     }
@@ -234,7 +245,8 @@ impl Streams {
     /// Tells frees which epoch of the column's stream they belong to from now on; zero sends them to the
     /// core. The flags of all shards are to be passed through afterwards.
     pub(super) fn set_column(&self, column: usize, open: u32) {
-        self.columns[column].open.store(open, Relaxed);
+        let one = if open == 0 { Use::default() } else { Use::new(column, open) };
+        self.columns[column].open.store(one.0, Relaxed);
     }
 
     /// Tells up to which epoch all of the column's stream is over.
@@ -253,31 +265,20 @@ impl Streams {
 
     /// What is to be over before a block that was used in these columns is free: at most two epochs that
     /// are open now. None where the core has to know.
-    #[inline]
     pub(super) fn uses(&self, mask: Mask) -> Option<[Use; 2]> {
-        if mask.is_power_of_two() {
-            Some([self.open_in(mask)?, Use::default()])
-        } else {
-            self.both_uses(mask)
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn both_uses(&self, mask: Mask) -> Option<[Use; 2]> {
         let more = mask & mask.wrapping_sub(1);
-        if !more.is_power_of_two() {
+        if mask == 0 || more & more.wrapping_sub(1) != 0 {
             return None;
         }
-        Some([self.open_in(mask)?, self.open_in(more)?])
+        let second = if more == 0 { Use::default() } else { self.open(more.trailing_zeros() as usize)? };
+        Some([self.open(mask.trailing_zeros() as usize)?, second])
     }
 
-    /// The open epoch of the first of these columns.
+    /// A use of now in a column, unless the core has to know.
     #[inline]
-    fn open_in(&self, mask: Mask) -> Option<Use> {
-        let column = mask.trailing_zeros() as usize;
-        let epoch = self.columns.get(column)?.open.load(Relaxed);
-        (epoch != 0).then_some(Use::new(column, epoch))
+    pub(super) fn open(&self, column: usize) -> Option<Use> {
+        let open = self.columns.get(column)?.open.load(Relaxed);
+        (open != 0).then_some(Use(open))
     }
 
     /// Whether that is over.

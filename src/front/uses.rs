@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! touched | many | columns 0 to 3 | columns 4 to 11
-//!    1    |  0   | 0   2   0   0  | (not looked at)         used in column 1
+//!    1    |  0   | 0   1   0   0  | (not looked at)         used in column 1
 //! ```
 //!
 //! A byte that is set too late, by a program that records a block it has freed, makes the block's next
@@ -31,15 +31,14 @@ pub(super) struct Uses {
     touched: AtomicU8,
     /// Whether any of the later columns is set.
     many: AtomicU8,
-    /// The bit of each column that is set.
+    /// One for each column that is set.
     few: [AtomicU8; FEW],
     /// The later ones.
     rest: [AtomicU8; COLUMNS - FEW],
 }
 
-#[inline]
-fn all(bytes: &[AtomicU8]) -> u8 {
-    bytes.iter().fold(0, |all, byte| all | byte.load(Relaxed))
+fn bits(bytes: &[AtomicU8]) -> Mask {
+    bytes.iter().rev().fold(0, |bits, byte| bits << 1 | Mask::from(byte.load(Relaxed)))
 }
 
 impl Uses {
@@ -49,15 +48,22 @@ impl Uses {
         self.touched.load(Relaxed) != 0
     }
 
-    /// Notes a use.
+    /// Notes a use in the column of that number less one; false where that is none.
     #[inline]
-    pub(super) fn mark(&self, column: usize) {
+    pub(super) fn try_mark(&self, number: u8) -> bool {
+        let column = usize::from(number).wrapping_sub(1);
         match self.few.get(column) {
-            Some(byte) => byte.store(1 << column, Relaxed),
-            None => self.mark_rest(column - FEW),
+            Some(byte) => byte.store(1, Relaxed),
+            None => {
+                if number == 0 {
+                    return false;
+                }
+                self.mark_rest(column - FEW);
+            }
         }
         // Seen with what was stored before; see `take`.
         self.touched.store_among_swaps(1, Release);
+        true
     }
 
     /// Forgets a use of a live block.
@@ -69,41 +75,40 @@ impl Uses {
     #[inline(never)]
     fn mark_rest(&self, column: usize) {
         if let Some(byte) = self.rest.get(column) {
-            byte.store(1 << column, Relaxed);
+            byte.store(1, Relaxed);
             self.many.store(1, Relaxed);
         }
     }
 
     /// The columns noted.
-    #[inline]
     pub(super) fn mask(&self) -> Mask {
-        let few = Mask::from(all(&self.few));
-        if self.many.load(Relaxed) == 0 { few } else { few | self.rest() }
+        let few = bits(&self.few);
+        if self.many.load(Relaxed) == 0 { few } else { few | bits(&self.rest) << FEW }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn rest(&self) -> Mask {
-        Mask::from(all(&self.rest)) << FEW
-    }
-
-    /// Forgets these columns, all there are, of a block that is being freed.
+    /// The column, where only one is noted and that is one of the first.
     #[inline]
-    pub(super) fn clear(&self, mask: Mask) {
+    pub(super) fn only(&self) -> Option<usize> {
+        let few: [u8; FEW] = core::array::from_fn(|column| self.few[column].load(Relaxed));
+        let one = few.iter().sum::<u8>() == 1 && self.many.load(Relaxed) == 0;
+        // The sum of the numbers of those that are set.
+        one.then(|| usize::from((0..).zip(few).map(|(column, set)| column * set).sum::<u8>()))
+    }
+
+    /// Forgets the [`only`](Self::only) column of a block that is being freed.
+    #[inline]
+    pub(super) fn clear_only(&self, column: usize) {
         self.touched.store(0, Relaxed);
-        match self.few.get(mask.trailing_zeros() as usize) {
-            Some(byte) if mask.is_power_of_two() => byte.store(0, Relaxed),
-            _ => self.clear_all(mask),
+        if let Some(byte) = self.few.get(column) {
+            byte.store(0, Relaxed);
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn clear_all(&self, mask: Mask) {
-        self.zero(mask);
-        if mask >> FEW != 0 {
-            self.many.store(0, Relaxed);
-        }
+    /// Forgets all columns of a block that is being freed.
+    pub(super) fn clear(&self) {
+        self.touched.store(0, Relaxed);
+        self.zero(self.mask());
+        self.many.store(0, Relaxed);
     }
 
     /// Takes what is noted of a live block out. A use that is noted at the same time is either taken, or

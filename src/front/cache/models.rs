@@ -37,7 +37,7 @@ fn bed() -> Arc<Bed> {
         let address = (1 << 22) + u64::from(number) * LEN;
         let entry = Entry::default();
         entry.set_body(LEN, number);
-        entry.set_head(Head::new(LEN, HOME, address));
+        entry.set_head(Head::new(LEN, (HOME, true), address));
         (address, entry)
     };
     let (plain, sign) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -58,7 +58,7 @@ impl Bed {
 
     fn put(&self, block: usize) -> bool {
         let (address, entry) = &self.blocks[block];
-        self.front.put::<false>(entry, *address, true) == Freed::Done
+        self.front.put::<false>(entry, *address) == Freed::Done
     }
 
     /// A stream whose place is in the other shard, with a column.
@@ -77,21 +77,9 @@ impl Bed {
         let shard = self.front.shard(HOME);
         let slots = shard.slots.iter().filter(|slot| slot.key.load(Relaxed) != 0);
         let mut stamps: Vec<u32> = slots.map(|slot| slot.epoch.load(Relaxed)).collect();
-        if let Some(ring) = shard.ring(small) {
-            ring.visit(
-                |slot, _| {
-                    stamps.push(
-                        slot.uses()
-                            .into_iter()
-                            .filter_map(|one| self.front.streams.resolve(one))
-                            .map(|(_, epoch)| epoch)
-                            .max()
-                            .unwrap_or(0),
-                    );
-                    false
-                },
-                |_, _| (),
-            );
+        for (slot, _) in shard.ring.all(small) {
+            let uses = slot.uses().into_iter().filter_map(|one| self.front.streams.resolve(one));
+            stamps.push(uses.map(|(_, epoch)| epoch).max().unwrap_or(0));
         }
         stamps
     }
@@ -155,7 +143,7 @@ fn the_event_of_a_column_covers_the_frees_of_all_shards() {
             spawn(move || {
                 let (address, entry) = &bed.blocks[0];
                 bed.queued.fetch_add(1, Relaxed);
-                assert!(bed.front.record(entry, *address, true, stream));
+                assert!(bed.front.record(entry, *address, stream));
                 bed.put(0)
             })
         };
@@ -177,7 +165,7 @@ fn a_wait_that_is_over_was_over_before() {
         let bed = bed();
         let (stream, _) = bed.other();
         let (address, entry) = &bed.blocks[0];
-        assert!(bed.front.record(entry, *address, true, stream) && bed.put(0));
+        assert!(bed.front.record(entry, *address, stream) && bed.put(0));
         let taker = {
             let bed = Arc::clone(&bed);
             spawn(move || bed.take().map(|_| bed.plain.load(Relaxed)))
@@ -198,7 +186,7 @@ fn a_free_sees_the_uses_before_it() {
             let bed = Arc::clone(&bed);
             spawn(move || {
                 let (address, entry) = &bed.blocks[0];
-                assert!(bed.front.record(entry, *address, true, stream));
+                assert!(bed.front.record(entry, *address, stream));
                 bed.sign.store(1, Release);
             })
         };
@@ -276,7 +264,7 @@ fn nothing_rests_once_the_front_is_off() {
             let bed = Arc::clone(&bed);
             spawn(move || {
                 let (address, entry) = &bed.blocks[0];
-                if bed.front.record(entry, *address, true, stream) {
+                if bed.front.record(entry, *address, stream) {
                     bed.put(0);
                 }
                 bed.put(1)
@@ -310,7 +298,7 @@ fn a_published_block_is_found_whole() {
             })
         };
         assert!(bed.map.cover(3, BASE, 1 << 22, false));
-        bed.map.publish(BASE, 3 << 20, 5, Head::new(7, HOME, BASE));
+        bed.map.publish(BASE, 3 << 20, 5, Head::new(7, (HOME, false), BASE));
         bed.sign.store(1, Release);
         finder.join().expect("no panic");
     });

@@ -74,9 +74,9 @@ fn a_deal_leaves_their_room_to_blocks_that_were_passed_unseen() {
         assert!(charge(&front, 0));
         let entry = Entry::default();
         entry.set_body(512, block as u32);
-        entry.set_head(Head::new(512, 0, address));
-        assert!(front.record(&entry, address, true, second));
-        assert_eq!(front.put::<false>(&entry, address, true), Freed::Done);
+        entry.set_head(Head::new(512, (0, true), address));
+        assert!(front.record(&entry, address, second));
+        assert_eq!(front.put::<false>(&entry, address), Freed::Done);
     }
     let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
     assert!(take().is_none(), "the second stream has not passed");
