@@ -6,90 +6,20 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
-use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
+use ascend_alloc::driver::{DeviceId, Stream};
 use ascend_alloc::hook::Action;
 use ascend_alloc::{
-    Config, ContentStore, DeviceAllocator, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolId,
-    PoolOptions, PoolSource, Result, RouteFilter, SleepMode,
+    ContentStore, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, Result,
+    RouteFilter, SleepMode,
 };
-use ascend_sim::{BackingMode, LAG_NEVER, Location, Sim, SimConfig, Soc};
-use common::gate::{GatedDriver, NAMED, WAITED, reset, was_reset};
+use ascend_sim::{Location, Sim};
+use common::gate::{NAMED, WAITED, reset, was_reset};
+use common::gated::{REFUSED, Rig, reset_weak};
 use common::{CLASSIC, M};
 
 const STREAM: Stream = Stream(0);
-/// A code that no call is expected to answer.
-const REFUSED: i32 = 507_899;
-
-struct Rig {
-    sim: Sim,
-    gate: Arc<GatedDriver>,
-    alloc: Arc<DeviceAllocator>,
-}
-
-impl Rig {
-    fn new() -> Self {
-        Self::with("check_level:2", 256 * M)
-    }
-
-    fn with(conf: &str, capacity: u64) -> Self {
-        let backing = BackingMode::MetadataOnly;
-        // Work ends when it is waited for, and in streams that are not held when their events are asked about.
-        let (soc, lag) = (Soc::Ascend950, LAG_NEVER);
-        let config = SimConfig { soc, devices: 2, capacity, backing, lag, ..SimConfig::default() };
-        let sim = Sim::new(config);
-        sim.set_device(0).unwrap();
-        let gate = Arc::new(GatedDriver::new(SimDriver::new(sim.clone())));
-        let alloc = Arc::new(DeviceAllocator::new(Config::parse(conf).unwrap(), gate.clone()).unwrap());
-        Self { sim, gate, alloc }
-    }
-
-    fn pool(&self, tag: &str) -> PoolId {
-        self.alloc.create_pool(0, PoolOptions::tagged(tag)).unwrap()
-    }
-
-    fn stream(&self) -> Stream {
-        Stream(self.sim.create_stream().unwrap())
-    }
-
-    /// Does this at the first coming call of that name.
-    fn once_at(&self, call: &'static str, run: impl FnOnce() + Send + 'static) {
-        let run = Mutex::new(Some(run));
-        self.gate.watch(Some(Arc::new(move |name| {
-            if name == call
-                && let Some(run) = { run.lock().unwrap().take() }
-            {
-                run();
-            }
-        })));
-    }
-
-    fn weak(&self) -> (Sim, Weak<DeviceAllocator>) {
-        (self.sim.clone(), Arc::downgrade(&self.alloc))
-    }
-
-    fn cached(&self) -> u64 {
-        self.alloc.stats(0).unwrap().cached_handles
-    }
-
-    /// Everything that is free goes back; nothing is left, and all host memory was given back.
-    #[track_caller]
-    fn finish(self) {
-        self.gate.watch(None);
-        self.alloc.empty_cache(None).unwrap();
-        self.alloc.check().unwrap();
-        let Self { sim, alloc, gate } = self;
-        drop((Arc::into_inner(alloc).expect("nobody else has it"), gate));
-        assert_eq!((sim.physical_bytes(0), sim.mapping_count()), (0, 0));
-        assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"), "host memory is given back");
-        assert!(sim.findings().is_empty(), "{:?}", sim.findings());
-    }
-}
-
-fn reset_weak((sim, alloc): &(Sim, Weak<DeviceAllocator>)) {
-    reset(sim, &alloc.upgrade().expect("the test holds it"));
-}
 
 // ---- sleep and wake ----
 
@@ -376,6 +306,39 @@ fn a_hook_that_panics_in_a_wake_loses_no_content() {
 }
 
 #[test]
+fn a_hook_that_panics_at_a_free_in_a_sleeping_pool_loses_no_content() {
+    let rig = Rig::new();
+    let pool = rig.pool("weights");
+    let block = rig.alloc.allocate_in(pool, 8 * M, 0, STREAM).unwrap();
+    rig.alloc.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    let seen = panics_at(&rig, Action::FreeRequested);
+    let freed = catch_unwind(AssertUnwindSafe(|| rig.alloc.deallocate(block)));
+    assert!(seen.load(SeqCst) && freed.is_err());
+    rig.alloc.set_event_hook(None);
+    assert!(!rig.alloc.is_asleep(pool).unwrap(), "the last block is gone");
+    rig.finish();
+}
+
+/// The address space of a buffer that nobody got is vacant.
+#[test]
+fn a_hook_that_panics_where_a_buffer_begins_leaves_its_place_to_others() {
+    let rig = Rig::new();
+    let mut options = GrowableOptions::up_to(64 * M).beginning_with(8 * M);
+    options.pool = Some(rig.pool("weights"));
+    drop(GrowableBuffer::new(rig.alloc.clone(), 0, STREAM, options.clone()).unwrap());
+    options.pool = None;
+    // The place of the first one makes room, of which the hook is told.
+    rig.sim.fail("aclrtReserveMemAddress", 1, 207_001, false).unwrap();
+    let seen = panics_at(&rig, Action::Unmap);
+    let begun = catch_unwind(AssertUnwindSafe(|| GrowableBuffer::new(rig.alloc.clone(), 0, STREAM, options)));
+    assert!(seen.load(SeqCst) && begun.is_err());
+    rig.alloc.set_event_hook(None);
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(rig.alloc.stats(0).unwrap().reserved_address_space, 0);
+    rig.finish();
+}
+
+#[test]
 fn a_callback_that_panics_keeps_no_hold_on_a_pool() {
     let rig = Rig::with("check_level:2", 16 * M);
     let pool = rig.pool("weights");
@@ -543,6 +506,25 @@ fn a_reset_takes_large_fixed_blocks_out_of_the_statistics() {
     reset(&rig.sim, &rig.alloc);
     let stats = rig.alloc.stats(0).unwrap();
     assert_eq!((stats.oversize_segments.current, stats.oversize_allocations.current), (0, 0));
+}
+
+/// The block that was kept back for a stale one was the last one of its pool.
+#[test]
+fn the_last_stale_block_of_a_sleeping_pool_ends_its_sleep() {
+    let rig = Rig::new();
+    let pool = rig.pool("weights");
+    let stale = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    rig.reset_to_the_same_addresses();
+    let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    let kept_back = rig.alloc.snapshot(0).unwrap().segments[0].blocks[0].address;
+    assert!(kept_back == stale.0 && block != stale);
+    rig.alloc.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.alloc.deallocate(block).unwrap();
+    assert!(rig.alloc.is_asleep(pool).unwrap());
+    rig.alloc.deallocate(stale).unwrap();
+    assert!(!rig.alloc.is_asleep(pool).unwrap());
+    assert_eq!(rig.sim.count("aclrtMallocHost"), rig.sim.count("aclrtFreeHost"));
+    rig.alloc.check().unwrap();
 }
 
 // ---- streams ----

@@ -38,6 +38,8 @@ pub(super) struct Device {
     pub(super) front: Front,
     /// Page-locked host memory that copies may still touch, because waiting for them failed.
     pub(super) limbo: Mutex<Vec<Kept>>,
+    /// Whoever sets peers.
+    pub(super) peering: Mutex<()>,
     /// Where requests that name no pool go.
     pub(super) routes: Routes,
 }
@@ -127,6 +129,7 @@ impl Device {
             settled: Condvar::new(),
             front,
             limbo: Mutex::default(),
+            peering: Mutex::default(),
             routes: Routes::default(),
         })
     }

@@ -42,6 +42,8 @@ impl DeviceAllocator {
             self.driver.enable_peer_access(device, peer)?;
         }
         let wanted: Arc<[DeviceId]> = wanted.into();
+        // One thread at a time: each relies on what the one before has granted.
+        let _turn = state.peering.lock();
         let mut core = state.core.lock();
         let before = core::mem::replace(&mut core.peers, wanted.clone());
         let (chunks, generation) = (core.mapped_chunks(), core.generation);
@@ -53,15 +55,16 @@ impl DeviceAllocator {
         } else {
             chunks.iter().try_for_each(|&chunk| caller.grant(chunk, &fresh))
         };
-        let granted = granted.and_then(|()| self.grant_imports(device, generation, &fresh));
+        // All of them, because what an import was refused before is tried again only here.
+        let granted = granted.and_then(|()| self.grant_imports(device, generation, &wanted));
         if let Err(error) = granted {
             let mut core = state.core.lock();
-            if Arc::ptr_eq(&core.peers, &wanted) {
-                core.peers = before;
-            } else {
-                // Another thread has set others meanwhile, and took what was to be granted here for granted.
-                core.ungranted.extend(chunks);
-            }
+            core.peers = before.clone();
+            // What was mapped meanwhile was granted to the wanted peers alone.
+            core.ungranted = if before.is_empty() { Vec::new() } else { core.mapped_chunks() };
+            let generation = core.generation;
+            drop(core);
+            let _tried_again_by_the_next_call = self.grant_imports(device, generation, &before);
             return Err(error.into());
         }
         Ok(())

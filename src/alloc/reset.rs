@@ -38,6 +38,11 @@ impl DeviceAllocator {
 }
 
 impl Device {
+    /// Whether it was reset since it had been reset so often.
+    pub(super) fn was_reset(&self, generation: u64) -> bool {
+        self.core.lock().generation != generation
+    }
+
     pub(super) fn forget(&self, map: &crate::front::AddressMap) {
         let mut core = self.core.lock();
         self.drain(&mut core, map);

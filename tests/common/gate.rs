@@ -36,9 +36,11 @@ pub const WAITED: &str = "a stream was waited for";
 pub const PASSED: &str = "an event was waited for";
 /// What is told when a chunk was named for other processes.
 pub const NAMED: &str = "a chunk was named";
+/// What is told when a chunk of another process was imported.
+pub const IMPORTED: &str = "a chunk was imported";
 
-/// A function that is told of a call that moves, names or copies memory, by its ACL name, before it is made; and of
-/// [`WAITED`], [`PASSED`] and [`NAMED`].
+/// A function that is told of a call that moves, names, imports or copies memory or asks about a capture, by its ACL
+/// name, before it is made; and of [`WAITED`], [`PASSED`], [`NAMED`] and [`IMPORTED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -48,11 +50,14 @@ pub struct GatedDriver {
     prompt: bool,
     holds: Mutex<Holds>,
     watcher: Mutex<Option<Watcher>>,
+    /// Where the next reservation begins.
+    place: Mutex<Option<u64>>,
 }
 
 impl GatedDriver {
     pub fn new(inner: SimDriver) -> Self {
-        Self { inner, prompt: true, holds: Mutex::default(), watcher: Mutex::default() }
+        let (holds, watcher, place) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { inner, prompt: true, holds, watcher, place }
     }
 
     /// One that leaves it to the machine when work ends.
@@ -63,6 +68,14 @@ impl GatedDriver {
     /// Sets or removes the function that is told of calls that move memory. It may block: no lock is held.
     pub fn watch(&self, watcher: Option<Watcher>) {
         *self.watcher.lock().unwrap() = watcher;
+    }
+
+    /// Takes a reservation of the allocator's and all that is mapped in it away, as some resets do; the next one begins
+    /// there again.
+    pub fn take_reservation(&self, start: u64, mapped: impl Iterator<Item = u64>) {
+        mapped.for_each(|address| self.inner.sim().unmap(address).unwrap());
+        self.inner.sim().release(start).unwrap();
+        *self.place.lock().unwrap() = Some(start);
     }
 
     fn tell(&self, call: &'static str) {
@@ -124,7 +137,10 @@ impl Driver for GatedDriver {
     }
 
     fn reserve(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
-        self.inner.reserve(device, bytes)
+        let Some(start) = self.place.lock().unwrap().take() else { return self.inner.reserve(device, bytes) };
+        let mut found = 0;
+        self.inner.sim().reserve_into(&mut found, bytes, 0, start, 0).unwrap();
+        Ok(found)
     }
 
     fn release(&self, device: DeviceId, address: u64) -> DriverResult<()> {
@@ -260,7 +276,15 @@ impl Driver for GatedDriver {
         name
     }
 
+    fn import_chunk(&self, device: DeviceId, name: &ShareName) -> DriverResult<PhysicalHandle> {
+        self.tell("aclrtMemImportFromShareableHandle");
+        let handle = self.inner.import_chunk(device, name);
+        self.tell(IMPORTED);
+        handle
+    }
+
     fn capture_of(&self, device: DeviceId, stream: Stream) -> DriverResult<Option<u64>> {
+        self.tell("aclmdlRICaptureGetInfo");
         self.inner.capture_of(device, stream)
     }
 }

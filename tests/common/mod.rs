@@ -9,6 +9,7 @@
 #![allow(dead_code)]
 
 pub mod gate;
+pub mod gated;
 pub mod growing;
 #[cfg(target_os = "linux")]
 pub mod other;

@@ -68,6 +68,16 @@ pub(in super::super) struct Imports {
     gone: Vec<(Option<DeviceId>, Option<Stream>)>,
 }
 
+impl Imports {
+    /// Whether one of the streams of a device is gone, and was not among the first `known` that were noted.
+    fn have_ended(&self, known: usize, device: DeviceId, streams: &[Stream]) -> bool {
+        let is_meant = |gone: &Stream| streams.contains(gone);
+        self.gone[known..].iter().any(|(of, gone)| {
+            !streams.is_empty() && of.is_none_or(|of| of == device) && gone.as_ref().is_none_or(is_meant)
+        })
+    }
+}
+
 /// A mapping on its way out: what is still there of it.
 struct Leaving {
     device: DeviceId,
@@ -199,7 +209,7 @@ impl DeviceAllocator {
                     if Arc::ptr_eq(&peers, &now) { Ok(()) } else { self.grant_import(&mapping, &now) };
                 if let Err(error) = granted {
                     self.let_go_import(mapping);
-                    return Err(error.into());
+                    return Err(if state.was_reset(generation) { was_reset() } else { error.into() });
                 }
                 mapping
             }
@@ -238,7 +248,11 @@ impl DeviceAllocator {
     ) -> DriverResult<()> {
         let live: Vec<Arc<Mapping>> = self.imports.lock().live.values().filter_map(Weak::upgrade).collect();
         let is_meant = |mapping: &&Arc<Mapping>| mapping.device == device && mapping.generation == generation;
-        let granted = live.iter().filter(is_meant).try_for_each(|mapping| self.grant_import(mapping, peers));
+        let granted = live.iter().filter(is_meant).try_for_each(|mapping| {
+            // What a reset took meanwhile needs no grants.
+            let gone = || self.devices[device as usize].get().is_none_or(|state| state.was_reset(generation));
+            self.grant_import(mapping, peers).or_else(|error| if gone() { Ok(()) } else { Err(error) })
+        });
         live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
         granted
     }
@@ -252,7 +266,7 @@ impl DeviceAllocator {
             imports.live.insert(key, Arc::downgrade(&mapping));
             return mapping;
         };
-        if known.generation == mapping.generation {
+        if known.generation >= mapping.generation {
             drop(imports);
             self.let_go_import(mapping);
             return known;
@@ -303,8 +317,9 @@ impl DeviceAllocator {
     /// Gives up one hold on a mapping; the last one puts it among those that leave, and answers true. Whoever looked
     /// at one for a moment may be the last, so everybody ends here.
     fn let_go_import(&self, mapping: Arc<Mapping>) -> bool {
-        let Some(mapping) = Arc::into_inner(mapping) else { return false };
+        // Whoever tells of streams that are gone finds it either still shared or among those.
         let mut imports = self.imports.lock();
+        let Some(mapping) = Arc::into_inner(mapping) else { return false };
         let leaving = Leaving {
             device: mapping.device,
             generation: mapping.generation,
@@ -331,7 +346,7 @@ impl DeviceAllocator {
         drop(imports);
         let mut left = Vec::new();
         for mut leaving in leaving {
-            if !self.leave(&mut leaving, wait) {
+            if !self.leave(&mut leaving, wait, known) {
                 left.push(leaving);
             }
         }
@@ -375,18 +390,15 @@ impl DeviceAllocator {
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         core.tally.address_space += if leaving.base == 0 { 0 } else { leaving.reserved() };
-        let was_reset = core.generation != generation;
+        // A driver that refuses what went with the old device only says so in its way.
+        let answer =
+            if core.generation == generation { answer.map_err(Error::from) } else { Err(was_reset()) };
         drop(core);
         if let Err(error) = answer {
-            if !self.leave(&mut leaving, false) {
+            if !self.leave(&mut leaving, false, 0) {
                 self.imports.lock().leaving.push(leaving);
             }
-            return Err(error.into());
-        }
-        if was_reset {
-            self.leave(&mut leaving, false);
-            let reason = "the device was reset meanwhile; ask again";
-            return Err(Error::State { operation: "importing a block", reason });
+            return Err(error);
         }
         let Leaving { base, handles, .. } = leaving;
         Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, users: Mutex::default() })
@@ -402,7 +414,8 @@ impl DeviceAllocator {
         other.map_or(Ok(()), |other| self.driver.enable_peer_access(device, other))
     }
 
-    /// Imports, reserves, maps; what came about is noted as it does.
+    /// Imports, reserves, maps; what came about is noted as it does. Ends early when the device is reset: what is asked
+    /// of the new one could not be told from what went with the old one.
     fn fill_import(
         &self,
         caller: &Caller<'_>,
@@ -412,8 +425,15 @@ impl DeviceAllocator {
         calls: &mut DriverCalls,
     ) -> DriverResult<()> {
         let (driver, device, chunk) = (caller.driver, leaving.device, handle.parts().chunk);
+        let generation = leaving.generation;
         for name in handle.names() {
+            if caller.device.was_reset(generation) {
+                return Ok(());
+            }
             leaving.handles.push(driver.import_chunk(device, name)?);
+        }
+        if caller.device.was_reset(generation) {
+            return Ok(());
         }
         calls.reserve += 1;
         leaving.base = match driver.reserve(device, leaving.reserved()) {
@@ -425,6 +445,9 @@ impl DeviceAllocator {
             answer => answer?,
         };
         for (at, &handle) in leaving.handles.iter().enumerate() {
+            if caller.device.was_reset(generation) {
+                return Ok(());
+            }
             let address = leaving.base + at as u64 * chunk;
             calls.map += 1;
             driver.map(device, address, chunk, handle)?;
@@ -438,8 +461,9 @@ impl DeviceAllocator {
     }
 
     /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it. While a graph
-    /// is captured on the device what was used stays: work that has not run may hold its address.
-    fn leave(&self, leaving: &mut Leaving, wait: bool) -> bool {
+    /// is captured on the device what was used stays: work that has not run may hold its address. `known` of the
+    /// streams that are noted as gone were so before.
+    fn leave(&self, leaving: &mut Leaving, wait: bool, known: usize) -> bool {
         let Ok(state) = self.device(leaving.device) else { return true };
         let mut calls = DriverCalls::default();
         let driver = &*self.driver;
@@ -449,8 +473,10 @@ impl DeviceAllocator {
         if valid && captures && leaving.may_be_in_use() {
             return false;
         }
-        let done =
-            !valid || leaving.has_passed(driver, wait, &mut calls) && leaving.take_apart(driver, &mut calls);
+        let device = leaving.device;
+        let ended = |streams: &[Stream]| self.imports.lock().have_ended(known, device, streams);
+        let done = !valid
+            || leaving.has_passed(driver, wait, ended, &mut calls) && leaving.take_apart(driver, &mut calls);
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         if done && leaving.base != 0 {
@@ -472,8 +498,16 @@ impl Leaving {
     }
 
     /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
-    fn has_passed(&mut self, driver: &dyn Driver, wait: bool, calls: &mut DriverCalls) -> bool {
+    /// `ended` says whether any of some streams are gone since this began.
+    fn has_passed(
+        &mut self,
+        driver: &dyn Driver,
+        wait: bool,
+        ended: impl Fn(&[Stream]) -> bool,
+        calls: &mut DriverCalls,
+    ) -> bool {
         let device = self.device;
+        let mut asked = Vec::new();
         let over = |calls: &mut DriverCalls| {
             calls.wait_device += u64::from(wait);
             wait && driver.synchronize_device(device).is_ok()
@@ -490,6 +524,7 @@ impl Leaving {
             calls.record_event += 1;
             if driver.record_event(device, event, stream).is_ok() {
                 self.events.push(event);
+                asked.push(stream);
                 return false;
             }
             // The stream may be gone; then its work is over.
@@ -510,6 +545,8 @@ impl Leaving {
             }
             !passed
         });
+        // The event may have been recorded on a new stream with the same handle.
+        self.users.gone |= ended(&asked);
         !self.may_be_in_use()
     }
 
@@ -533,4 +570,9 @@ impl Leaving {
         calls.release += 1;
         driver.release(device, self.base).is_ok()
     }
+}
+
+fn was_reset() -> Error {
+    let reason = "the device was reset meanwhile; ask again";
+    Error::State { operation: "importing a block", reason }
 }

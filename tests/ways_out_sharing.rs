@@ -1,0 +1,268 @@
+//! What is taken for memory that is shared, with other processes or other devices, comes back on every way out: when
+//! threads do the same at once, when streams end or the device is reset meanwhile, when the driver refuses.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::{DevicePtr, Error, ImportedBlock};
+use ascend_sim::{Location, Task};
+use common::M;
+use common::gate::{IMPORTED, was_reset};
+use common::gated::{REFUSED, Rig, reset_weak};
+use common::other::{Other, play_the_other};
+
+const STREAM: Stream = Stream(0);
+
+/// What the other process does; started by the tests below.
+#[test]
+#[ignore = "the part of another process, started by the other tests"]
+fn the_other_process() {
+    play_the_other();
+}
+
+/// Imported bytes and reserved address space.
+fn held(rig: &Rig) -> (u64, u64) {
+    (rig.alloc.imported_bytes(0).unwrap(), rig.alloc.stats(0).unwrap().reserved_address_space)
+}
+
+/// What is left in the driver, but for what a reset has taken.
+fn left(rig: &Rig) -> Vec<String> {
+    let is_lost =
+        |text: &String| text.contains("whose device was reset") || text.contains("keeps it for ever");
+    rig.sim.leaks().into_iter().filter(|text| !is_lost(text)).collect()
+}
+
+// ---- imports ----
+
+/// Two threads import the same handle at once: both get one mapping, and the other one goes back.
+#[test]
+fn imports_at_once_share_one_mapping() {
+    for call in ["aclrtMemImportFromShareableHandle", "aclrtMapMem", IMPORTED] {
+        let rig = Rig::new();
+        let mut other = Other::start("sim");
+        let handle = other.export(3 * M);
+        let (sender, receiver) = channel::<ImportedBlock>();
+        let (weak, theirs) = (rig.weak().1, handle.clone());
+        rig.once_at(call, move || {
+            let thread =
+                std::thread::spawn(move || weak.upgrade().unwrap().import(0, &theirs, STREAM).unwrap());
+            sender.send(thread.join().unwrap()).unwrap();
+        });
+        let late = rig.alloc.import(0, &handle, STREAM).unwrap();
+        let early = receiver.recv().unwrap();
+        rig.gate.watch(None);
+        assert_eq!(late.ptr(), early.ptr());
+        rig.alloc.empty_cache(None).unwrap();
+        let mapped = handle.mapped_bytes();
+        assert_eq!(held(&rig), (mapped, mapped), "one mapping");
+        drop(early);
+        rig.alloc.empty_cache(None).unwrap();
+        assert!(rig.sim.is_backed(late.ptr().0, 3 * M), "the other import has it");
+        drop(late);
+        rig.alloc.empty_cache(None).unwrap();
+        assert_eq!(held(&rig), (0, 0));
+        let count = |name| rig.sim.count(name);
+        assert_eq!(count("aclrtMapMem"), count("aclrtUnmapMem"));
+        assert_eq!(
+            count("aclrtMemImportFromShareableHandle"),
+            count("aclrtFreePhysical"),
+            "released once each"
+        );
+        rig.finish();
+    }
+}
+
+/// A stream ends, and its handle comes again, while a call looks at an import that it used: work that is queued on the
+/// old one is over only with the device. That the exporter has died changes nothing.
+#[test]
+fn a_stream_that_ends_while_its_import_is_looked_at_is_waited_for_with_the_device() {
+    for has_event in [false, true] {
+        let rig = Rig::new();
+        rig.sim.executor().set_stream_handle_reuse(true);
+        let mut other = Other::start("sim");
+        let [handle, later] = [other.export(3 * M), other.export(3 * M)];
+        let user = rig.stream();
+        let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+        import.record_stream(user);
+        rig.sim.submit(user.0, Task::new("reads").reads(import.ptr().0, 3 * M, 1)).unwrap();
+        other.kill();
+        let (sim, alloc) = rig.weak();
+        let seen = AtomicU32::new(0);
+        rig.gate.watch(Some(Arc::new(move |name| {
+            // Once for the default stream and once for this one.
+            if name == "aclmdlRICaptureGetInfo" && seen.fetch_add(1, SeqCst) == 1 {
+                alloc.upgrade().unwrap().stream_destroyed(0, user).unwrap();
+                sim.destroy_stream(user.0).unwrap();
+                assert_eq!(sim.create_stream().unwrap(), user.0);
+                if !has_event {
+                    sim.fail("aclrtCreateEventExWithFlag", 1, REFUSED, false).unwrap();
+                }
+            }
+        })));
+        let place = import.ptr().0;
+        drop(import);
+        for _ in 0..3 {
+            // Every import looks at what was dropped.
+            let refused = rig.alloc.import(0, &later, STREAM);
+            assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
+            assert!(rig.sim.is_backed(place, 3 * M), "queued work reads it");
+        }
+        rig.alloc.empty_cache(None).unwrap();
+        assert_eq!(held(&rig), (0, 0));
+        rig.finish();
+    }
+}
+
+/// Whatever the import was doing: it says that the device was reset, and asks for nothing more. What it had went with the
+/// device, but for what the call made that the reset came before, and address space.
+#[test]
+fn a_reset_in_the_middle_of_an_import_is_told_and_leaves_nothing() {
+    for (call, nth, lost) in [
+        ("aclrtMemImportFromShareableHandle", 1, &["chunk"][..]),
+        ("aclrtMemImportFromShareableHandle", 2, &["chunk"]),
+        (IMPORTED, 1, &[]),
+        (IMPORTED, 2, &[]),
+        ("aclrtMapMem", 1, &["reservation"]),
+        ("aclrtMapMem", 2, &[]),
+        ("aclrtMemSetAccess", 1, &[]),
+        ("aclrtMemSetAccess", 2, &[]),
+    ] {
+        let rig = Rig::new();
+        rig.alloc.set_peers(0, &[1]).unwrap();
+        let mut other = Other::start("sim");
+        let handle = other.export(3 * M);
+        let (weak, seen) = (rig.weak(), AtomicU32::new(0));
+        rig.gate.watch(Some(Arc::new(move |name| {
+            if name == call && seen.fetch_add(1, SeqCst) + 1 == nth {
+                reset_weak(&weak);
+            }
+        })));
+        was_reset(rig.alloc.import(0, &handle, STREAM));
+        assert_eq!(held(&rig), (0, 0), "{call} {nth}");
+        let left = left(&rig);
+        let kinds: Vec<&str> = left.iter().filter_map(|text| text.split(' ').next()).collect();
+        assert_eq!(kinds, lost, "{call} {nth}: {left:?}");
+        let again = rig.alloc.import(0, &handle, STREAM).unwrap();
+        assert!(rig.sim.is_backed(again.ptr().0, 3 * M));
+        drop(again);
+        rig.finish();
+    }
+}
+
+// ---- peers ----
+
+/// Whether a device has access to all chunks of a block.
+fn reaches(rig: &Rig, device: u32, ptr: DevicePtr, bytes: u64) -> bool {
+    let access = |address| rig.sim.get_access(address, Location::device(device)).unwrap();
+    (ptr.0..ptr.0 + bytes).step_by(2 << 20).all(|address| access(address) == 3)
+}
+
+/// Whoever sets peers does not see yet what is being imported.
+#[test]
+fn peers_that_are_set_during_an_import_reach_it() {
+    for call in [IMPORTED, "aclrtMapMem"] {
+        let rig = Rig::new();
+        let mut other = Other::start("sim");
+        let handle = other.export(3 * M);
+        let weak = rig.weak().1;
+        rig.once_at(call, move || weak.upgrade().unwrap().set_peers(0, &[1]).unwrap());
+        let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+        assert!(reaches(&rig, 1, import.ptr(), 4 * M));
+        drop(import);
+        let later = rig.alloc.import(0, &handle, STREAM).unwrap();
+        assert!(reaches(&rig, 1, later.ptr(), 4 * M));
+        drop(later);
+        rig.finish();
+    }
+}
+
+/// A reset that comes before a grant to an import is no refusal.
+#[test]
+fn a_reset_in_the_middle_of_setting_peers_refuses_nothing() {
+    let rig = Rig::new();
+    let mut other = Other::start("sim");
+    let handle = other.export(3 * M);
+    let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+    let weak = rig.weak();
+    rig.once_at("aclrtMemSetAccess", move || reset_weak(&weak));
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    assert_eq!(rig.alloc.peers(0).unwrap(), [1]);
+    drop(import);
+    rig.finish();
+}
+
+/// Another thread maps and imports while peers are set, which is refused then: what it mapped is for those of before, and
+/// what is refused again is tried again.
+#[test]
+fn peers_that_are_refused_leave_what_was_mapped_meanwhile_to_those_of_before() {
+    for refused_again in [false, true] {
+        let rig = Rig::new();
+        let mut other = Other::start("sim");
+        let handle = other.export(4 * M);
+        rig.alloc.set_peers(0, &[1]).unwrap();
+        let [block, idle] = [8 * M; 2].map(|bytes| rig.alloc.allocate(0, bytes, 0, STREAM).unwrap());
+        let (sender, receiver) = channel();
+        let (sim, weak) = rig.weak();
+        rig.once_at("aclrtMemSetAccess", move || {
+            let thread = std::thread::spawn(move || {
+                let alloc = weak.upgrade().unwrap();
+                (alloc.allocate(0, 8 * M, 0, STREAM).unwrap(), alloc.import(0, &handle, STREAM).unwrap())
+            });
+            sender.send(thread.join().unwrap()).unwrap();
+            sim.fail("aclrtMemSetAccess", 1, REFUSED, false).unwrap();
+        });
+        let answer = rig.alloc.set_peers(0, &[2]);
+        assert!(matches!(answer, Err(Error::Driver(_))), "{answer:?}");
+        assert_eq!(rig.alloc.peers(0).unwrap(), [1]);
+        let (meanwhile, import) = receiver.recv().unwrap();
+        assert!(reaches(&rig, 1, import.ptr(), 4 * M));
+        rig.alloc.deallocate(idle).unwrap();
+        if refused_again {
+            rig.sim.fail("aclrtMemSetAccess", 1, REFUSED, true).unwrap();
+            rig.alloc.empty_cache(None).unwrap();
+            rig.sim.clear_faults();
+            assert!(!reaches(&rig, 1, meanwhile, 8 * M));
+        }
+        let later = rig.alloc.allocate(0, 16 * M, 0, STREAM).unwrap();
+        for (ptr, bytes) in [(block, 8 * M), (meanwhile, 8 * M), (later, 16 * M)] {
+            assert!(reaches(&rig, 1, ptr, bytes), "{ptr:?}");
+        }
+        drop(import);
+        [block, meanwhile, later].into_iter().for_each(|ptr| rig.alloc.deallocate(ptr).unwrap());
+        rig.finish();
+    }
+}
+
+/// Two threads set peers at once, and the first is refused: the second one does not rely on what that was about to grant.
+#[test]
+fn peers_that_two_threads_set_at_once_are_granted_whatever_the_other_is_refused() {
+    let rig = Rig::new();
+    let block = rig.alloc.allocate(0, 8 * M, 0, STREAM).unwrap();
+    let (sender, second) = channel();
+    let (sim, weak) = rig.weak();
+    rig.once_at("aclrtMemSetAccess", move || {
+        let (ended, end) = channel();
+        let thread = std::thread::spawn(move || {
+            let answer = weak.upgrade().unwrap().set_peers(0, &[1, 2]);
+            let _nobody_waits_any_more = ended.send(());
+            answer
+        });
+        // It need not come so far before the first has ended; then this only takes that long.
+        let _in_time = end.recv_timeout(Duration::from_millis(100));
+        sender.send(thread).unwrap();
+        sim.fail("aclrtMemSetAccess", 1, REFUSED, false).unwrap();
+    });
+    let first = rig.alloc.set_peers(0, &[1]);
+    assert!(matches!(first, Err(Error::Driver(_))), "{first:?}");
+    second.recv().unwrap().join().unwrap().unwrap();
+    assert_eq!(rig.alloc.peers(0).unwrap(), [1, 2]);
+    assert!(reaches(&rig, 1, block, 8 * M) && reaches(&rig, 2, block, 8 * M));
+    rig.alloc.deallocate(block).unwrap();
+    rig.finish();
+}
