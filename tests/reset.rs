@@ -1,5 +1,7 @@
 //! bug-scenarios.md B38: a device that is reset under live, cached and waiting blocks.
 
+mod common;
+
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
@@ -10,8 +12,9 @@ use ascend_alloc::{
     SleepMode,
 };
 use ascend_sim::{BackingMode, Sim, SimConfig};
+use common::M;
+use common::gated::Rig;
 
-const M: u64 = 1 << 20;
 const STREAM: Stream = Stream(0);
 
 fn rig() -> (Sim, DeviceAllocator) {
@@ -68,13 +71,15 @@ fn b38_what_was_on_the_device_is_forgotten() {
 
 #[test]
 fn no_new_block_has_the_address_of_a_stale_one() {
-    let (_sim, allocator) = rig();
+    let rig = Rig::with("check_level:3", 1 << 30);
+    let allocator = &rig.alloc;
     let first = allocator.allocate(0, 4096, 0, STREAM).unwrap();
-    // The driver of this test was not reset, so its addresses come again.
-    allocator.device_was_reset(0).unwrap();
+    rig.reset_to_the_same_addresses();
     let blocks: Vec<_> = (0..64).map(|_| allocator.allocate(0, 4096, 0, STREAM).unwrap()).collect();
     assert!(!blocks.contains(&first));
     allocator.check().unwrap();
+    allocator.deallocate(first).unwrap();
+    assert_eq!(allocator.allocate(0, 4096, 0, STREAM).unwrap(), first, "it is nobody's now");
     allocator.deallocate(first).unwrap();
     let more: Vec<_> = (0..64).map(|_| allocator.allocate(0, 4096, 0, STREAM).unwrap()).collect();
     for block in blocks.into_iter().chain(more) {
