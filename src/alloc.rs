@@ -279,9 +279,10 @@ impl DeviceAllocator {
         self.record_slowly(ptr, stream)
     }
 
-    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. The new bytes
-    /// are, as those of a new block, in order for the block's own stream: other streams, recorded before or not,
-    /// must be made to wait for that stream anew before they touch them.
+    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. What is put behind
+    /// the block is, as a new block, in order for the block's own stream: other streams, recorded before or not, must be
+    /// made to wait for that stream anew before they touch it. What the block has beyond its size already
+    /// ([`BlockInfo::bytes`]) is as in order as the rest of it; a shrink before has not freed that.
     ///
     /// # Errors
     ///
@@ -294,7 +295,8 @@ impl DeviceAllocator {
     }
 
     /// Shrinks a live block to `bytes` bytes without moving it; what is cut off is freed like a block.
-    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones.
+    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones, and every block its
+    /// last 512 bytes.
     ///
     /// # Errors
     ///
@@ -513,16 +515,8 @@ impl DeviceAllocator {
         if bytes == 0 {
             return Ok(DevicePtr::NULL);
         }
-        let pool = if state.routes.any() { self.pool_for(state, device, stream) } else { None };
-        let address = self.caller(state).allocate(pool.unwrap_or(0), bytes, align, stream)?;
-        Ok(DevicePtr(address))
-    }
-
-    /// The pool that the routes of a device send a request for a stream to.
-    fn pool_for(&self, state: &Device, device: DeviceId, stream: Stream) -> Option<u64> {
-        // A stream of which that cannot be told is not captured, as far as routes are concerned.
-        let graph_of = |stream: Stream| self.driver.capture_of(device, stream).ok().flatten();
-        state.routes.pool_for(stream, &|other| graph_of(stream).is_some_and(|it| graph_of(other) == Some(it)))
+        let request = |pool| self.caller(state).allocate(pool, bytes, align, stream);
+        self.routed(state, stream, request).map(DevicePtr)
     }
 
     /// The alignment a block of `bytes` bytes gets when `align` is asked for.

@@ -49,6 +49,33 @@ fn idle_chunks_of_a_pool_serve_the_others() {
     allocator.check().unwrap();
 }
 
+/// Who named no pool is not told that there is none.
+#[test]
+fn a_pool_that_goes_while_a_request_is_on_its_way_there_is_looked_up_again() {
+    let (_sim, allocator) = rig(1 << 30);
+    let allocator = Arc::new(allocator);
+    let ends = |pool: PoolId| {
+        let allocator = Arc::downgrade(&allocator);
+        RouteFilter::Accepts(Arc::new(move |_| {
+            let allocator = allocator.upgrade().unwrap();
+            allocator.end_route(pool).unwrap();
+            allocator.release_pool(pool).unwrap();
+            true
+        }))
+    };
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    allocator.begin_route(pool, ends(pool)).unwrap();
+    let block = allocator.allocate(0, MIB, 0, STREAM).unwrap();
+    assert!(allocator.pool_stats(pool).is_err(), "the pool is gone");
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    allocator.begin_route(pool, ends(pool)).unwrap();
+    let buffer = GrowableBuffer::new(allocator.clone(), 0, STREAM, GrowableOptions::up_to(8 * MIB)).unwrap();
+    assert!(allocator.pool_stats(pool).is_err(), "the pool is gone");
+    drop(buffer);
+    allocator.deallocate(block).unwrap();
+    allocator.check().unwrap();
+}
+
 #[test]
 fn a_released_pool_is_gone_with_its_last_memory() {
     let (sim, allocator) = rig(1 << 30);

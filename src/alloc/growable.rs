@@ -126,13 +126,14 @@ impl GrowableBuffer {
     ) -> Result<Self> {
         let (place, address, max_bytes) = {
             let state = allocator.device(device)?;
-            let pool = match options.pool {
+            let caller = allocator.caller(state);
+            match options.pool {
                 Some(pool) if pool.device != device => return Err(super::pools::unknown(pool)),
-                Some(pool) => pool.serial,
-                None if state.routes.any() => allocator.pool_for(state, device, stream).unwrap_or(0),
-                None => 0,
-            };
-            allocator.caller(state).open_growing(pool, stream, &options)?
+                Some(pool) => caller.open_growing(pool.serial, stream, &options)?,
+                None => {
+                    allocator.routed(state, stream, |pool| caller.open_growing(pool, stream, &options))?
+                }
+            }
         };
         let ptr = DevicePtr(address);
         let mut buffer =

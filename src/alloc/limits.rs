@@ -64,7 +64,7 @@ impl DeviceAllocator {
     }
 
     /// Gives free memory of one device, or of all, back: of one pool, of a minimum age, with or without waiting, as
-    /// the options say. Returns the bytes given back.
+    /// the options say. Returns the bytes given back; nothing is while a graph is being captured on the device.
     ///
     /// # Errors
     ///

@@ -8,7 +8,10 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::thread::ThreadId;
 use std::sync::Arc;
 
+use super::DeviceAllocator;
+use super::device::Device;
 use crate::driver::Stream;
+use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
 /// Which requests a route takes.
@@ -147,6 +150,39 @@ impl Routes {
         let routes = self.list.lock().routes.clone();
         let newest = routes.iter().rev().find(|route| route.filter.accepts(stream, captured_with));
         newest.map(|route| route.pool)
+    }
+}
+
+impl DeviceAllocator {
+    /// Makes a request in the pool that the routes of a device send it to, or the default one (0). A pool that went
+    /// after it was looked up, because its route had ended, is not the caller's doing: then it is looked up again.
+    pub(super) fn routed<T>(
+        &self,
+        state: &Device,
+        stream: Stream,
+        mut request: impl FnMut(u64) -> Result<T>,
+    ) -> Result<T> {
+        if !state.routes.any() {
+            return request(0);
+        }
+        let mut pool = self.pool_for(state, stream);
+        loop {
+            let answer = request(pool);
+            if !matches!(answer, Err(Error::Argument { name: "pool", .. })) {
+                return answer;
+            }
+            let now = self.pool_for(state, stream);
+            if core::mem::replace(&mut pool, now) == now {
+                return answer;
+            }
+        }
+    }
+
+    fn pool_for(&self, state: &Device, stream: Stream) -> u64 {
+        // A stream of which that cannot be told is not captured, as far as routes are concerned.
+        let graph_of = |stream| self.driver.capture_of(state.limits.device, stream).ok().flatten();
+        let same_graph = |other| graph_of(stream).is_some_and(|it| graph_of(other) == Some(it));
+        state.routes.pool_for(stream, &same_graph).unwrap_or(0)
     }
 }
 
