@@ -44,8 +44,8 @@ pub(crate) struct Front {
     /// Streams that have a place in each shard.
     inhabitants: [AtomicU32; SHARDS],
     streams: Streams,
-    /// Bytes of the blocks of one key that may wait, if there are several.
-    most_waiting: AtomicU64,
+    /// Bytes of the blocks of one key that may wait, if there are several: of large ones, of small ones.
+    most_waiting: [AtomicU64; 2],
     /// Whether large blocks may rest in the queues.
     queues: AtomicBool,
 }
@@ -58,7 +58,7 @@ impl Front {
             shards: super::map::boxed(|at| Shard::new(Noter::new(lists, at))),
             inhabitants: core::array::from_fn(|_| AtomicU32::new(0)),
             streams: Streams::new(enabled),
-            most_waiting: AtomicU64::new(0),
+            most_waiting: Default::default(),
             queues: AtomicBool::new(true),
         };
         front.inhabitants[0].store(1, Relaxed);
@@ -124,7 +124,7 @@ impl Front {
     ) -> Option<u64> {
         let (ring, len) = (&shard.ring, len_of(key));
         let _guard = shard.flag.try_lock()?;
-        if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams) {
+        if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams, self.most(is_small(key))) {
             return None;
         }
         let slot = ring.first(lane)?;
@@ -214,7 +214,9 @@ impl Front {
         };
         let Some(one) = self.streams.open(column) else { return Freed::ByCore };
         let used = [one, Use::default()];
-        let Some(at) = shard.ring.push((address, key), requested, epoch, used, || self.most(shard)) else {
+        let Some(at) =
+            shard.ring.push((address, key), requested, epoch, used, || self.most_of_first(shard, key))
+        else {
             return Freed::ByCore;
         };
         entry.uses.clear_only(column);
@@ -237,7 +239,9 @@ impl Front {
         epoch: u32,
     ) -> Freed {
         let Some(uses) = self.streams.uses(entry.uses.mask()) else { return Freed::ByCore };
-        let Some(at) = shard.ring.push((address, key), requested, epoch, uses, || self.most(shard)) else {
+        let Some(at) =
+            shard.ring.push((address, key), requested, epoch, uses, || self.most_of_first(shard, key))
+        else {
             return Freed::ByCore;
         };
         entry.uses.clear();
@@ -248,11 +252,17 @@ impl Front {
         Freed::Done
     }
 
-    /// How many bytes of one key may wait, for a shard where the first such block comes to rest.
+    /// How many bytes of one key may wait.
+    #[inline]
+    fn most(&self, small: bool) -> &AtomicU64 {
+        &self.most_waiting[usize::from(small)]
+    }
+
+    /// The same, for a shard where perhaps nothing has rested before.
     #[cold]
-    fn most(&self, shard: &Shard) -> u64 {
+    fn most_of_first(&self, shard: &Shard, key: u64) -> u64 {
         shard.set_used();
-        self.most_waiting.load(Relaxed)
+        self.most(is_small(key)).load(Relaxed)
     }
 
     /// Notes that a block was freed that other streams may still use.
@@ -303,7 +313,7 @@ impl Front {
         let ring = &shard.ring;
         let _guard = shard.flag.lock();
         let lane = ring.lane(key_of(len, place, small))?;
-        if ring.is_ready(lane, &self.streams) {
+        if ring.is_ready(lane, &self.streams, self.most(small)) {
             return None;
         }
         let open = |one| self.streams.resolve(one).filter(|_| !self.streams.is_over(one));
@@ -448,9 +458,15 @@ impl Front {
         }
     }
 
-    /// Sets how many bytes may wait of the blocks of one length and stream.
+    /// Lets all lanes of a kind together have so many bytes, each as many as the others.
     pub(crate) fn set_most_waiting(&self, bytes: u64) {
-        self.most_waiting.store(bytes, Relaxed);
+        let mut open = [0; 2];
+        for (_, shard) in self.used() {
+            open.iter_mut().zip(shard.ring.open_lanes()).for_each(|(sum, lanes)| *sum += lanes);
+        }
+        for (most, lanes) in self.most_waiting.iter().zip(open) {
+            most.store(bytes / u64::from(lanes.max(1)), Relaxed);
+        }
     }
 
     /// The sums of all shards.
@@ -519,7 +535,7 @@ impl Front {
         let need = if shard.find(key, small).is_some() {
             amounts(len, requested)
         } else {
-            let lane = in_ring().filter(|&lane| ring.is_ready(lane, &self.streams))?;
+            let lane = in_ring().filter(|&lane| ring.is_ready(lane, &self.streams, self.most(small)))?;
             let slot = ring.first(lane)?;
             let before = slot.requested.load(Relaxed);
             if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }

@@ -58,7 +58,7 @@ pub(super) struct Lane {
     ready: AtomicU32,
     /// The position of the next block.
     tail: AtomicU32,
-    /// How many blocks there may be; set when the first one comes.
+    /// How many blocks there may be.
     most: AtomicU32,
 }
 
@@ -76,6 +76,8 @@ pub(super) struct Ring {
 /// What is known of the large or the small blocks together.
 #[derive(Debug, Default)]
 struct Kind {
+    /// Lanes with blocks.
+    open: AtomicU32,
     /// What was known to be over when they were last swept.
     swept: AtomicU32,
     /// Whether any are known to be over since they were last taken out.
@@ -137,7 +139,7 @@ impl Ring {
             if head != tail {
                 return None;
             }
-            lane.open(key, most());
+            self.open(lane, key, most());
         } else if tail.wrapping_sub(head) >= lane.most.load(Relaxed) {
             return None;
         }
@@ -166,24 +168,49 @@ impl Ring {
         let head = lane.head.load(Relaxed).wrapping_add(1);
         lane.head.store(head, Relaxed);
         if head == lane.tail.load(Relaxed) {
-            lane.key.store(0, Relaxed);
+            self.close(lane);
         }
+    }
+
+    /// Lets an empty lane have blocks of this key.
+    #[cold]
+    #[inline(never)]
+    fn open(&self, lane: &Lane, key: u64, most: u64) {
+        lane.key.store(key, Relaxed);
+        lane.limit(most);
+        let open = &self.kind(is_small(key)).open;
+        open.store(open.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// The last block has left a lane.
+    #[cold]
+    #[inline(never)]
+    fn close(&self, lane: &Lane) {
+        let open = &self.kind(is_small(lane.key.swap(0, Relaxed))).open;
+        open.store(open.load(Relaxed) - 1, Relaxed);
+    }
+
+    /// Lanes with blocks: of large ones, of small ones.
+    pub(super) fn open_lanes(&self) -> [u32; 2] {
+        [&self.kinds[0], &self.kinds[1]].map(|kind| kind.open.load(Relaxed))
     }
 
     /// Whether the oldest block of a lane, if there is one, is over.
     #[inline]
-    pub(super) fn is_ready(&self, number: usize, streams: &Streams) -> bool {
+    pub(super) fn is_ready(&self, number: usize, streams: &Streams, most: &AtomicU64) -> bool {
         let lane = &self.lanes[number];
-        lane.head.load(Relaxed) != lane.ready.load(Relaxed) || self.look(number, streams)
+        lane.head.load(Relaxed) != lane.ready.load(Relaxed) || self.look(number, streams, most)
     }
 
-    /// Finds out how many blocks of a lane, from the oldest on, are over; whether there are any.
+    /// Finds out how many blocks of a lane, from the oldest on, are over; whether there are any. From now on the lane
+    /// may have `most` bytes of blocks.
     #[cold]
     #[inline(never)]
-    fn look(&self, number: usize, streams: &Streams) -> bool {
+    fn look(&self, number: usize, streams: &Streams, most: &AtomicU64) -> bool {
         let mut judge = Judge::new(streams);
         let ready = self.blocks(number).take_while(|slot| judge.is_over(slot)).count();
         let lane = &self.lanes[number];
+        lane.limit(most.load(Relaxed));
         lane.ready.store(lane.head.load(Relaxed).wrapping_add(ready as u32), Relaxed);
         ready != 0
     }
@@ -247,7 +274,7 @@ impl Ring {
                 lane.tail.store(to, Relaxed);
                 lane.ready.store(head, Relaxed);
                 if to == head {
-                    lane.key.store(0, Relaxed);
+                    self.close(lane);
                 }
                 self.forget_sums(small);
             }
@@ -348,13 +375,10 @@ impl<'a> Judge<'a> {
 }
 
 impl Lane {
-    /// Lets an empty lane have blocks of this key, so many bytes or one block at most.
-    #[cold]
-    #[inline(never)]
-    fn open(&self, key: u64, most: u64) {
-        let blocks = most / len_of(key).max(1);
+    /// Lets it have so many bytes of blocks, or one block.
+    fn limit(&self, most: u64) {
+        let blocks = most / len_of(self.key.load(Relaxed)).max(1);
         self.most.store(blocks.clamp(1, SLOTS as u64) as u32, Relaxed);
-        self.key.store(key, Relaxed);
     }
 
     #[inline]
