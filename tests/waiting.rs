@@ -76,8 +76,8 @@ fn many_pairs_share_an_event() {
         (0..4000).for_each(|_| pair(&world));
         let (calls, reserved) = (world.stats().calls, world.stats().reserved_bytes.all);
         let events = calls.record_event - before.calls.record_event;
-        // As many blocks wait as fit into 1/64 of what is held, at most 256; each wait ends with one event.
-        let most = (reserved.current as u64 / 64 / bytes.next_multiple_of(512)).clamp(1, 256);
+        // As many blocks wait as fit into 1/64 of what is held, at most 512; each wait ends with one event.
+        let most = (reserved.current as u64 / 64 / bytes.next_multiple_of(512)).clamp(1, 512);
         assert!(events <= 4000 / most * 11 / 10 + 2, "{events} events, {most} blocks of {bytes} may wait");
         assert_eq!(calls.map, before.calls.map, "the memory of {bytes} grew");
         world.verify();

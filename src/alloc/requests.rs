@@ -18,8 +18,8 @@ use crate::stats::DriverCalls;
 /// The largest alignment there is: that of the largest pages, bytes.
 const MOST_ALIGN: u64 = 1 << 30;
 
-/// Of the memory held, the share that large blocks may have that wait for streams in the front, and small ones, before
-/// epochs are closed to get them back. Less than the headroom, so that none of it has to be taken from others.
+/// Of the memory held, the share that blocks of one size may have that wait for streams in the front, in all shards
+/// together, before epochs are closed to get them back. Less than the headroom.
 const WAITING_SHARE: u64 = 64;
 
 pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;

@@ -458,14 +458,17 @@ impl Front {
         }
     }
 
-    /// Lets all lanes of a kind together have so many bytes, each as many as the others.
+    /// Sets how many bytes may wait of the blocks of one length and stream: so many, divided by the number of shards where
+    /// any of that kind do. Threads on streams of their own would together have more than there is room for, and take what
+    /// waits from each other.
     pub(crate) fn set_most_waiting(&self, bytes: u64) {
-        let mut open = [0; 2];
+        let mut shards = [0; 2];
         for (_, shard) in self.used() {
-            open.iter_mut().zip(shard.ring.open_lanes()).for_each(|(sum, lanes)| *sum += lanes);
+            let open = shard.ring.open_lanes();
+            shards.iter_mut().zip(open).for_each(|(count, lanes)| *count += u64::from(lanes > 0));
         }
-        for (most, lanes) in self.most_waiting.iter().zip(open) {
-            most.store(bytes / u64::from(lanes.max(1)), Relaxed);
+        for (most, shards) in self.most_waiting.iter().zip(shards) {
+            most.store(bytes / shards.max(1), Relaxed);
         }
     }
 

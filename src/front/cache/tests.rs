@@ -56,38 +56,40 @@ fn a_wish_is_forgotten_after_some_deals() {
     assert_eq!(front.deal(room(6))[0][0], 1, "then all have equal shares");
 }
 
-/// Frees a block of the default stream, `number` places behind the first, that was used on another stream.
-fn put_used(front: &Front, number: u64, len: u64, user: Stream) -> Freed {
+/// Frees a block of the stream of a place, `number` places behind the first, that was used on another stream.
+fn put_used(front: &Front, number: u64, place: u16, user: Stream) -> Freed {
     let address = (1 << 30) + number * 512;
     let entry = Entry::default();
-    entry.set_body(len, number as u32);
-    entry.set_head(Head::new(len, (0, true), address));
+    entry.set_body(512, number as u32);
+    entry.set_head(Head::new(512, (place, true), address));
     assert!(front.record(&entry, address, user));
     front.put::<false>(&entry, address)
 }
 
 /// Four threads with as many bytes each as one alone took what they waited for from each other, over and over.
 #[test]
-fn those_who_wait_share_what_may_wait() {
+fn shards_share_what_may_wait() {
     let (front, map) = (front(), AddressMap::new());
-    let second = Stream(0x77);
-    let place = front.admit(second, 1, 1).expect("there is a place");
-    let column = front.attach(place, 1, 1, 0).expect("there is a column");
-    front.shard(0).set_used();
+    let [second, third] = [0x77, 0x78].map(Stream);
+    let [_, other] =
+        [(second, 1), (third, 2)].map(|(stream, id)| front.admit(stream, id, 1).expect("a place"));
+    let column = front.attach(front.streams.place_of(second).expect("known"), 1, 1, 0).expect("a column");
+    assert!(!core::ptr::eq(front.shard(0), front.shard(other)));
+    [0, other].into_iter().for_each(|place| front.shard(place).set_used());
     front.gather();
-    front.deal(room(8));
+    front.deal(room(16));
     front.set_most_waiting(4096);
-    let put = |number, len| put_used(&front, number, len, second);
-    assert_eq!([put(0, 512), put(1, 512), put(2, 1024)], [Freed::Done; 3]);
+    let put = |number, place| put_used(&front, number, place, second) == Freed::Done;
+    assert!(put(0, 0) && put(1, 0) && put(2, other));
     front.set_most_waiting(4096);
     let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
     assert!(take().is_none(), "the second stream has not passed");
-    assert_eq!([put(3, 512), put(4, 512)], [Freed::Done; 2]);
-    assert_eq!(put(5, 512), Freed::ByCore, "the other size may have as many bytes");
+    assert!(put(3, 0) && put(4, 0) && !put(5, 0), "the other shard may have as many bytes");
     front.complete(column, 1);
     assert!((0..4).all(|_| take().is_some()) && take().is_none());
+    assert!(front.take::<false>(&map, third, 512, 512, true).is_some());
     front.set_most_waiting(4096);
-    assert!((6..14).all(|number| put(number, 512) == Freed::Done), "an empty lane takes no share");
+    assert!((6..14).all(|number| put(number, 0)), "a shard without any takes no share");
 }
 
 /// With four threads, each took a small share of the room that its own blocks had given up, and asked again, which
@@ -105,7 +107,7 @@ fn a_deal_leaves_their_room_to_blocks_that_were_passed_unseen() {
     front.deal(room(4 * BLOCKS as i64));
     for block in 0..BLOCKS {
         assert!(charge(&front, 0));
-        assert_eq!(put_used(&front, block, 512, second), Freed::Done);
+        assert_eq!(put_used(&front, block, 0, second), Freed::Done);
     }
     let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
     assert!(take().is_none(), "the second stream has not passed");
