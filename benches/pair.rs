@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::time::Instant;
 
 use ascend_alloc::Config;
 use ascend_alloc::driver::Stream;
@@ -76,6 +77,12 @@ fn print_table() {
     for (name, bytes) in SIZES {
         row(&format!("pair of {name}, used on a second stream"), recorded(&front, bytes));
     }
+    let other = Bed::simulated(Config::default());
+    for (name, bytes) in SIZES {
+        let multiple = multiple(&other, &front, bytes);
+        println!("pair of {name}, used on a second stream: {multiple:.2} pairs");
+    }
+    drop(other);
     let mut mix = Mix::new(MIXED);
     mix.run(&front);
     row("pair, mixed sizes", unit::cost(mix.len() as u32 / 2, || mix.run(&front)));
@@ -108,6 +115,25 @@ fn paired(bed: &Bed, bytes: u64, stream: Stream) -> Cost {
 fn recorded(bed: &Bed, bytes: u64) -> Cost {
     bed.recorded_pairs(bytes, BATCH);
     unit::cost(BATCH, || bed.recorded_pairs(black_box(bytes), BATCH))
+}
+
+/// How many pairs a pair costs that is used on a second stream: the median of batches of both in turns.
+fn multiple(plain: &Bed, used: &Bed, bytes: u64) -> f64 {
+    const TURNS: usize = 1_001;
+    let timed = |work: &dyn Fn()| {
+        let begin = Instant::now();
+        work();
+        begin.elapsed().as_secs_f64()
+    };
+    plain.pairs(bytes, Stream(0), BATCH);
+    used.recorded_pairs(bytes, BATCH);
+    let turn = |_| {
+        let pair = timed(&|| plain.pairs(black_box(bytes), Stream(0), BATCH));
+        timed(&|| used.recorded_pairs(black_box(bytes), BATCH)) / pair
+    };
+    let mut multiples: Vec<f64> = (0..TURNS).map(turn).collect();
+    multiples.sort_by(f64::total_cmp);
+    multiples[TURNS / 2]
 }
 
 /// Two threads at the same time, each with a stream of its own.
