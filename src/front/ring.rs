@@ -88,7 +88,7 @@ struct Kind {
     sums: [AtomicI64; 3],
 }
 
-/// The number of a key's lane.
+/// The number of the lane a key would have; the neighbour of that will do as well.
 #[inline]
 fn number_of(key: u64) -> usize {
     usize::from(is_small(key)) * LANES + hash(key, LANES.ilog2()) % LANES
@@ -114,11 +114,12 @@ impl Ring {
         slot.is_some_and(|slot| slot.address.load(Relaxed) == address)
     }
 
-    /// The number of the lane of a key, if it has blocks of that key.
+    /// The number of the lane of a key, if there are blocks of that key.
     #[inline]
     pub(super) fn lane(&self, key: u64) -> Option<usize> {
         let number = number_of(key);
-        (self.lanes[number].key.load(Relaxed) == key).then_some(number)
+        let is_it = |number: &usize| self.lanes[*number].key.load(Relaxed) == key;
+        Some(number).filter(is_it).or_else(|| Some(number ^ 1).filter(is_it))
     }
 
     /// Adds a block; returns its slot, if there is one. `most` is asked how many bytes of this key there may be when there
@@ -132,15 +133,13 @@ impl Ring {
         uses: [Use; 2],
         most: impl FnOnce() -> u64,
     ) -> Option<usize> {
-        let number = number_of(key);
+        let number = match self.lane(key) {
+            Some(number) => number,
+            None => self.open(key, most())?,
+        };
         let lane = &self.lanes[number];
         let (head, tail) = (lane.head.load(Relaxed), lane.tail.load(Relaxed));
-        if lane.key.load(Relaxed) != key {
-            if head != tail {
-                return None;
-            }
-            self.open(lane, key, most());
-        } else if tail.wrapping_sub(head) >= lane.most.load(Relaxed) {
+        if tail.wrapping_sub(head) >= lane.most.load(Relaxed) {
             return None;
         }
         let at = number * SLOTS + tail as usize % SLOTS;
@@ -172,14 +171,18 @@ impl Ring {
         }
     }
 
-    /// Lets an empty lane have blocks of this key.
+    /// Lets an empty lane have blocks of this key, if there is one for it.
     #[cold]
     #[inline(never)]
-    fn open(&self, lane: &Lane, key: u64, most: u64) {
+    fn open(&self, key: u64, most: u64) -> Option<usize> {
+        let number = number_of(key);
+        let number = [number, number ^ 1].into_iter().find(|&number| self.lanes[number].is_empty())?;
+        let lane = &self.lanes[number];
         lane.key.store(key, Relaxed);
         lane.limit(most);
         let open = &self.kind(is_small(key)).open;
         open.store(open.load(Relaxed) + 1, Relaxed);
+        Some(number)
     }
 
     /// The last block has left a lane.

@@ -66,6 +66,33 @@ fn put_used(front: &Front, number: u64, place: u16, user: Stream) -> Freed {
     front.put::<false>(&entry, address)
 }
 
+/// Blocks of one length that nobody asks for again do not keep those of another from waiting here.
+#[test]
+fn two_lengths_of_one_lane_both_find_room() {
+    let front = front();
+    let second = Stream(0x77);
+    let place = front.admit(second, 1, 1).expect("there is a place");
+    front.attach(place, 1, 1, 0).expect("there is a column");
+    front.set_most_waiting(1 << 30);
+    let waits = |blocks: u64| {
+        let address = (1 << 30) + blocks * 4096;
+        let entry = Entry::default();
+        entry.set_body(512 * blocks, blocks as u32);
+        entry.set_head(Head::new(512, (0, true), address));
+        assert!(front.record(&entry, address, second));
+        front.put::<false>(&entry, address) == Freed::Done
+    };
+    let key = |blocks: u64| key_of(512 * blocks, 0, true);
+    // Each lane and its neighbour take two lengths, whichever they are.
+    let mut taken = std::collections::HashMap::new();
+    for blocks in 1..200 {
+        let pair = super::super::key::hash(key(blocks), 3);
+        let count = taken.entry(pair).or_insert(0);
+        *count += 1;
+        assert_eq!(waits(blocks), *count <= 2, "length {blocks} is the {count}. of lanes {pair}");
+    }
+}
+
 /// Four threads with as many bytes each as one alone took what they waited for from each other, over and over.
 #[test]
 fn shards_share_what_may_wait() {
