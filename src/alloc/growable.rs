@@ -224,7 +224,7 @@ impl GrowableBuffer {
             });
         }
         let state = self.allocator.device(self.device)?;
-        if state.core.lock().generation != self.place.generation {
+        if state.was_reset(self.place.generation) {
             // Another block may have its address by now.
             return Err(Error::Pointer { address: self.ptr.0, kind: PointerKind::NotLive });
         }

@@ -176,15 +176,7 @@ impl Caller<'_> {
         let generation = core.generation;
         drop(core);
         let mut calls = DriverCalls::default();
-        let limits = &self.device.limits;
-        let caller = perform::Caller {
-            driver: self.driver,
-            device: limits.device,
-            granule: limits.granule,
-            pages: limits.pages,
-            wide: limits.wide,
-        };
-        let outcome = perform::perform(caller, step, &mut calls);
+        let outcome = perform::perform(self.performer(), step, &mut calls);
         let now = self.driver.now();
         let mut core = self.device.core.lock();
         let frees = core.frees;
@@ -198,6 +190,18 @@ impl Caller<'_> {
         }
         under_way.end(&mut core);
         if core.ungranted.is_empty() { core } else { self.grant_later(core, request) }
+    }
+
+    /// What performing a step needs.
+    pub(super) fn performer(&self) -> perform::Caller<'_> {
+        let limits = &self.device.limits;
+        perform::Caller {
+            driver: self.driver,
+            device: limits.device,
+            granule: limits.granule,
+            pages: limits.pages,
+            wide: limits.wide,
+        }
     }
 
     /// Grants peers access to what was mapped before they were set; what is refused is tried again with the next step. Not

@@ -101,7 +101,7 @@ impl Export {
             return Ok(());
         }
         let state = self.allocator.device(self.device)?;
-        if state.core.lock().generation != self.generation {
+        if state.was_reset(self.generation) {
             // Its names may stand for other chunks by now.
             let reason = "its device was reset, and the export is gone with it";
             return Err(Error::State { operation: "allowing an import", reason });

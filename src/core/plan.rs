@@ -87,6 +87,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whether to ask a device that was full once more: others may have given memory back since.
+    pub(crate) fn retries_device(&mut self) -> bool {
+        let retries = self.device_full && !core::mem::replace(&mut self.asked_again, true);
+        self.device_full &= !retries;
+        retries
+    }
+
     /// Others have changed something: the ladder is climbed again from where memory is put behind addresses.
     pub(crate) fn climb_again(&mut self) {
         self.rung = self.rung.min(Rung::Map);

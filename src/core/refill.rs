@@ -131,9 +131,7 @@ impl Core {
         if let Some(step) = self.wait_step(request) {
             return Refill::First(step);
         }
-        if request.device_full && !core::mem::replace(&mut request.asked_again, true) {
-            // Others may have given memory back since the device was full.
-            request.device_full = false;
+        if request.retries_device() {
             return Refill::Again;
         }
         match request.awaited {

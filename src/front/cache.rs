@@ -155,6 +155,7 @@ impl Front {
     pub(crate) fn put<const LOG: bool>(&self, entry: &Entry, address: u64) -> Freed {
         let head = entry.head();
         let place = head.place();
+        // `NO_PLACE` is among these; the comparison spares another one where the place is looked up.
         if usize::from(place) >= PLACES {
             return Freed::ByCore;
         }
@@ -214,17 +215,11 @@ impl Front {
         };
         let Some(one) = self.streams.open(column) else { return Freed::ByCore };
         let used = [one, Use::default()];
-        let Some(at) =
-            shard.ring.push((address, key), requested, epoch, used, || self.most_of_first(shard, key))
-        else {
-            return Freed::ByCore;
-        };
-        entry.uses.clear_only(column);
-        entry.set_rests_at(RING + at);
-        if LOG {
-            self.note_wait(shard, (address, key), requested);
+        let freed = self.let_wait::<LOG>(shard, entry, (address, key), requested, epoch, used);
+        if freed == Freed::Done {
+            entry.uses.clear_only(column);
         }
-        Freed::Done
+        freed
     }
 
     /// The same where those are several, or one of the later ones.
@@ -234,20 +229,42 @@ impl Front {
         &self,
         shard: &Shard,
         entry: &Entry,
-        (address, key): (u64, u64),
+        block: (u64, u64),
         requested: u64,
         epoch: u32,
     ) -> Freed {
         let Some(uses) = self.streams.uses(entry.uses.mask()) else { return Freed::ByCore };
-        let Some(at) =
-            shard.ring.push((address, key), requested, epoch, uses, || self.most_of_first(shard, key))
-        else {
+        let freed = self.let_wait::<LOG>(shard, entry, block, requested, epoch, uses);
+        if freed == Freed::Done {
+            entry.uses.clear();
+        }
+        freed
+    }
+
+    /// Lets a block wait in the ring until its uses are over, if there is room for it.
+    #[inline(always)]
+    fn let_wait<const LOG: bool>(
+        &self,
+        shard: &Shard,
+        entry: &Entry,
+        (address, key): (u64, u64),
+        requested: u64,
+        epoch: u32,
+        uses: [Use; 2],
+    ) -> Freed {
+        // Where nothing waits of that key, perhaps nothing has rested in the shard before.
+        let most = || {
+            shard.set_used();
+            self.most(is_small(key)).load(Relaxed)
+        };
+        let Some(at) = shard.ring.push((address, key), requested, epoch, uses, most) else {
             return Freed::ByCore;
         };
-        entry.uses.clear();
         entry.set_rests_at(RING + at);
         if LOG {
-            self.note_wait(shard, (address, key), requested);
+            let stream = self.streams.handle(place_of(key));
+            let said = Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream);
+            shard.noter.note_now(said);
         }
         Freed::Done
     }
@@ -256,20 +273,6 @@ impl Front {
     #[inline]
     fn most(&self, small: bool) -> &AtomicU64 {
         &self.most_waiting[usize::from(small)]
-    }
-
-    /// The same, for a shard where perhaps nothing has rested before.
-    #[cold]
-    fn most_of_first(&self, shard: &Shard, key: u64) -> u64 {
-        shard.set_used();
-        self.most(is_small(key)).load(Relaxed)
-    }
-
-    /// Notes that a block was freed that other streams may still use.
-    fn note_wait(&self, shard: &Shard, (address, key): (u64, u64), requested: u64) {
-        let stream = self.streams.handle(place_of(key));
-        let said = Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream);
-        shard.noter.note_now(said);
     }
 
     /// Notes that a live block is used on another stream. False where the core has to be asked: about a
@@ -529,16 +532,15 @@ impl Front {
         let shard = self.shard(place);
         let key = key_of(len, place, small);
         let ring = &shard.ring;
-        let in_ring = || ring.lane(key);
         // A look without the flag spares it when there is nothing. What waits is looked through under it only.
-        if shard.find(key, small).is_none() && in_ring().is_none() {
+        if shard.find(key, small).is_none() && ring.lane(key).is_none() {
             return None;
         }
         let _guard = shard.flag.lock();
         let need = if shard.find(key, small).is_some() {
             amounts(len, requested)
         } else {
-            let lane = in_ring().filter(|&lane| ring.is_ready(lane, &self.streams, self.most(small)))?;
+            let lane = ring.lane(key).filter(|&lane| ring.is_ready(lane, &self.streams, self.most(small)))?;
             let slot = ring.first(lane)?;
             let before = slot.requested.load(Relaxed);
             if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }

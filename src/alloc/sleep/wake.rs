@@ -79,16 +79,8 @@ impl Caller<'_> {
         let generation = core.generation;
         let mut under_way = UnderWay { device: self.device, plan: Some(core.transit.begin()) };
         drop(core);
-        let limits = &self.device.limits;
-        let caller = perform::Caller {
-            driver: self.driver,
-            device: limits.device,
-            granule: limits.granule,
-            pages: limits.pages,
-            wide: limits.wide,
-        };
         let mut calls = DriverCalls::default();
-        let mut done = perform::remap_chunks(caller, &remap, &mut calls);
+        let mut done = perform::remap_chunks(self.performer(), &remap, &mut calls);
         let failure = done.failure.take();
         let mut core = self.device.core.lock();
         core.tally.count_calls(&calls);

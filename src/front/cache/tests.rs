@@ -56,11 +56,18 @@ fn a_wish_is_forgotten_after_some_deals() {
     assert_eq!(front.deal(room(6))[0][0], 1, "then all have equal shares");
 }
 
+/// A second stream, and its column.
+fn second(front: &Front) -> (Stream, usize) {
+    let stream = Stream(0x77);
+    let place = front.admit(stream, 1, 1).expect("there is a place");
+    (stream, front.attach(place, 1, 1, 0).expect("there is a column"))
+}
+
 /// Frees a block of the stream of a place, `number` places behind the first, that was used on another stream.
-fn put_used(front: &Front, number: u64, place: u16, user: Stream) -> Freed {
+fn put_used(front: &Front, number: u64, (place, len): (u16, u64), user: Stream) -> Freed {
     let address = (1 << 30) + number * 512;
     let entry = Entry::default();
-    entry.set_body(512, number as u32);
+    entry.set_body(len, number as u32);
     entry.set_head(Head::new(512, (place, true), address));
     assert!(front.record(&entry, address, user));
     front.put::<false>(&entry, address)
@@ -70,18 +77,9 @@ fn put_used(front: &Front, number: u64, place: u16, user: Stream) -> Freed {
 #[test]
 fn two_lengths_of_one_lane_both_find_room() {
     let front = front();
-    let second = Stream(0x77);
-    let place = front.admit(second, 1, 1).expect("there is a place");
-    front.attach(place, 1, 1, 0).expect("there is a column");
+    let (second, _) = second(&front);
     front.set_most_waiting(1 << 30);
-    let waits = |blocks: u64| {
-        let address = (1 << 30) + blocks * 4096;
-        let entry = Entry::default();
-        entry.set_body(512 * blocks, blocks as u32);
-        entry.set_head(Head::new(512, (0, true), address));
-        assert!(front.record(&entry, address, second));
-        front.put::<false>(&entry, address) == Freed::Done
-    };
+    let waits = |blocks: u64| put_used(&front, 8 * blocks, (0, 512 * blocks), second) == Freed::Done;
     let key = |blocks: u64| key_of(512 * blocks, 0, true);
     // Each lane and its neighbour take two lengths, whichever they are.
     let mut taken = std::collections::HashMap::new();
@@ -97,16 +95,14 @@ fn two_lengths_of_one_lane_both_find_room() {
 #[test]
 fn shards_share_what_may_wait() {
     let (front, map) = (front(), AddressMap::new());
-    let [second, third] = [0x77, 0x78].map(Stream);
-    let [_, other] =
-        [(second, 1), (third, 2)].map(|(stream, id)| front.admit(stream, id, 1).expect("a place"));
-    let column = front.attach(front.streams.place_of(second).expect("known"), 1, 1, 0).expect("a column");
+    let ((second, column), third) = (second(&front), Stream(0x78));
+    let other = front.admit(third, 2, 1).expect("there is a place");
     assert!(!core::ptr::eq(front.shard(0), front.shard(other)));
     [0, other].into_iter().for_each(|place| front.shard(place).set_used());
     front.gather();
     front.deal(room(16));
     front.set_most_waiting(4096);
-    let put = |number, place| put_used(&front, number, place, second) == Freed::Done;
+    let put = |number, place| put_used(&front, number, (place, 512), second) == Freed::Done;
     assert!(put(0, 0) && put(1, 0) && put(2, other));
     front.set_most_waiting(4096);
     let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
@@ -125,16 +121,14 @@ fn shards_share_what_may_wait() {
 fn a_deal_leaves_their_room_to_blocks_that_were_passed_unseen() {
     const BLOCKS: u64 = 8;
     let (front, map) = (front(), AddressMap::new());
-    let second = Stream(0x77);
-    let place = front.admit(second, 1, 1).expect("there is a place");
-    let column = front.attach(place, 1, 1, 0).expect("there is a column");
+    let (second, column) = second(&front);
     front.shard(0).set_used();
     front.set_most_waiting(512 * BLOCKS);
     front.gather();
     front.deal(room(4 * BLOCKS as i64));
     for block in 0..BLOCKS {
         assert!(charge(&front, 0));
-        assert_eq!(put_used(&front, block, 0, second), Freed::Done);
+        assert_eq!(put_used(&front, block, (0, 512), second), Freed::Done);
     }
     let take = || front.take::<false>(&map, Stream(0), 512, 512, true);
     assert!(take().is_none(), "the second stream has not passed");
