@@ -216,13 +216,8 @@ impl AscendServer {
         contiguous(descriptor)?;
         let user = self.lane(stream)?;
         let resource = self.resource(&descriptor.handle, user)?;
+        let size = described(descriptor, &resource)?;
         let backend = self.backend()?;
-        let size = usize::try_from(resource.size()).map_err(|_| {
-            ServerError::from(IoError::BufferTooBig {
-                size: resource.size(),
-                backtrace: BackTrace::capture(),
-            })
-        })?;
         let buffer = PinnedBuffer::<u8>::zeroed(backend.pinned.clone(), size).map_err(generic)?;
         let (device, on) = (backend.device, self.lanes[user].stream);
         let queued =
@@ -452,8 +447,24 @@ fn generic(error: Error) -> ServerError {
     ServerError::Generic { reason: error.to_string(), backtrace: BackTrace::capture() }
 }
 
-/// Only contiguous buffers are copied: the layout this server gives all of them.
+/// Bytes of the elements that a descriptor names; they are the first of its buffer.
+fn described(descriptor: &CopyDescriptor, resource: &AscendResource) -> Result<usize, ServerError> {
+    let (extents, room) = (descriptor.shape.iter(), resource.size());
+    let bytes = extents.fold(Some(descriptor.elem_size), |bytes, &extent| bytes?.checked_mul(extent));
+    bytes.filter(|&bytes| bytes as u64 <= room).ok_or_else(|| ServerError::Validation {
+        message: format!(
+            "{:?} elements of {} bytes are read of a buffer of {room}; read no more than it holds",
+            descriptor.shape, descriptor.elem_size
+        ),
+        backtrace: BackTrace::capture(),
+    })
+}
+
+/// Only contiguous buffers are copied: the layout this server gives all of them. Without elements any layout is one.
 fn contiguous(descriptor: &CopyDescriptor) -> Result<(), IoError> {
+    if descriptor.shape.contains(&0) {
+        return Ok(());
+    }
     let mut wanted = 1;
     for (&extent, &stride) in descriptor.shape.iter().zip(descriptor.strides.iter()).rev() {
         if extent != 1 && stride != wanted {

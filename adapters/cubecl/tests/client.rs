@@ -112,6 +112,35 @@ fn what_is_written_is_read_back() {
     device.settle();
 }
 
+/// A descriptor says how much of a buffer is read: the server copies that, whatever else the buffer has.
+#[test]
+fn as_much_is_read_as_the_descriptor_says() {
+    let device = Device::new(SimConfig { lag: 50, ..SimConfig::default() }, 2);
+    let client = &device.client;
+    let whole = pattern(4096, 5);
+    let handle = client.create_from_slice(&whole);
+    let part = |shape: &[usize], strides: &[usize], elem_size| {
+        handle.clone().copy_descriptor(shape.to_vec().into(), strides.into(), elem_size)
+    };
+    let parts = || vec![part(&[7, 25], &[25, 1], 4), part(&[], &[], 4), part(&[4096], &[1], 1)];
+    let read = client.read_tensor(parts()).unwrap();
+    for ((bytes, descriptor), len) in read.iter().zip(parts()).zip([700, 4, 4096]) {
+        assert_eq!(bytes[..], whole[..len]);
+        assert_eq!(client.read_lazy(descriptor)[..], whole[..len]);
+    }
+    // Nothing is there to be read of a tensor without elements, whatever its strides say.
+    let nothing = client.read_tensor(vec![part(&[0, 5], &[0, 0], 4), part(&[3, 0], &[9, 9], 4)]).unwrap();
+    assert!(nothing.iter().all(|bytes| bytes.is_empty()));
+    // More than there is cannot be read.
+    for (shape, elem_size) in [(4097, 1), (1025, 4), (usize::MAX, 4)] {
+        let error = client.read_tensor(vec![part(&[shape], &[1], elem_size)]).unwrap_err().to_string();
+        assert!(error.contains("of a buffer of 4096"), "{error}");
+    }
+    assert_eq!(client.read_one(handle.clone()).unwrap()[..], whole);
+    drop(handle);
+    device.settle();
+}
+
 /// `sync` of the client, waited for.
 trait SyncNow {
     fn sync_now(&self);
