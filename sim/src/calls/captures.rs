@@ -132,6 +132,7 @@ impl Sim {
                 if !is_timeout(timeout) {
                     return Err(codes::RT_PARAM_INVALID);
                 }
+                self.check_graph_kernels(graph, 0);
                 exec.capture_execute(device, graph, 0)?;
                 exec.synchronize_stream(device, 0, timeout)
             },
@@ -217,6 +218,7 @@ impl Sim {
         let handles = [Handle::Other(graph), Handle::Stream(stream)];
         let arguments = format_args!("{graph:#x}, stream={stream:#x}");
         self.queue(Call::GraphExecute, arguments, &handles, |exec, device| {
+            self.check_graph_kernels(graph, stream);
             exec.capture_execute(device, graph, stream)
         })
     }

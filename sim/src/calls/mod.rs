@@ -15,6 +15,7 @@ mod ipc_events;
 #[cfg(not(target_os = "linux"))]
 mod ipc_events_none;
 mod jobs;
+mod kernels;
 mod peers;
 mod pools;
 mod queries;

@@ -5,11 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::handles::Handle;
 use crate::call::Call;
 use crate::codes;
-use crate::exec::{EVENT_DEFAULT, Executor, Task, WAIT_FOREVER, Work, check_event_flags, is_timeout};
+use crate::exec::{EVENT_DEFAULT, Executor, WAIT_FOREVER, Work, check_event_flags, is_timeout};
 use crate::hooks::StreamState;
-use crate::made::Made;
 use crate::refusal::{Answer, refuse};
-use crate::report::MisuseKind;
 use crate::sim::{Inner, Sim};
 
 /// The lowest priority of a stream.
@@ -355,47 +353,6 @@ impl Sim {
             &[Handle::Stream(stream)],
             |exec, device| exec.launch_host_func(device, stream, work),
         )
-    }
-
-    /// Queues a task, which stands for a kernel, on a stream of the current device. Not an ACL call.
-    /// A range of it that is not wholly mapped is a finding, if the configuration says so.
-    ///
-    /// # Errors
-    /// The ACL code.
-    pub fn submit(&self, stream: u64, task: Task) -> Result<(), i32> {
-        let here = self.here().map_err(|refusal| refusal.code)?;
-        Made::leave();
-        if self.inner.config.check_mapped {
-            self.check_mapped(here.device, stream, &task);
-        }
-        self.inner.executor.submit(here.context, stream, task)
-    }
-
-    fn check_mapped(&self, device: u32, stream: u64, task: &Task) {
-        for access in &task.accesses {
-            let (hole, before) = {
-                let memory = self.inner.memory.lock();
-                let hole = memory.first_hole(access.start, access.len);
-                let hole = hole.filter(|_| !memory.is_pinned(access.start, access.len));
-                (hole, hole.and_then(|hole| memory.last_mapping(hole)))
-            };
-            let Some(hole) = hole else { continue };
-            let text = format!(
-                "task \"{}\" on stream {stream:#x} of device {device} {} {:#x}..{:#x}, but nothing is mapped at \
-                 {hole:#x}",
-                task.label,
-                if access.write { "writes" } else { "reads" },
-                access.start,
-                access.start.saturating_add(access.len),
-            );
-            match before {
-                None => self.inner.found(MisuseKind::NotMapped, text),
-                Some((made, ended)) => {
-                    let text = format!("{text}: use after {ended}; it was there by {made}");
-                    self.inner.found(MisuseKind::UseAfterEnd, text);
-                }
-            }
-        }
     }
 
     /// Lets that many ticks of virtual time pass for queued work.

@@ -83,7 +83,7 @@ impl Executor {
         let mut state = self.shared.lock();
         let slot = state.own_slot(device, stream)?;
         let thread = state.stream(slot).subscriber.ok_or(codes::STREAM_NO_CALLBACK)?;
-        if state.capture_submit(slot, &[], None)? {
+        if state.capture_submit(slot, ("callback", &[]), None)? {
             return Ok(());
         }
         self.enqueue(&mut state, slot, Op::Callback { work: Some(work), thread, block });

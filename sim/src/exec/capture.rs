@@ -98,6 +98,8 @@ struct Capture {
     /// Streams that take part, and what each knows.
     clocks: BTreeMap<u32, GraphClock>,
     accesses: SmallVec<[Access; 2]>,
+    /// Those of tasks that stand for kernels, with the tasks' names.
+    kernels: Vec<(&'static str, Access)>,
     /// What the captured tasks do, in the order of capture, which respects every dependency.
     repeats: Vec<Repeat>,
     /// Functions of the program to call when the graph is destroyed.
@@ -121,6 +123,7 @@ impl State {
             ended: false,
             clocks: BTreeMap::from([(slot, GraphClock::new())]),
             accesses: SmallVec::new(),
+            kernels: Vec::new(),
             repeats: Vec::new(),
             last: Vec::new(),
             made: Made::now(),
@@ -252,16 +255,27 @@ impl State {
         Ok(Task { label: "captured graph", accesses: capture.accesses.clone(), work })
     }
 
+    /// What the kernels of a finished graph touch, with their names.
+    pub(super) fn graph_kernels(&self, model: u64) -> Result<Vec<(&'static str, Access)>, i32> {
+        let index = self.finished_model(model)?;
+        let capture = self.captures.models.at(index).ok_or(codes::PARAM_INVALID)?;
+        Ok(capture.kernels.clone())
+    }
+
     /// Puts a task into the graph that the stream is being captured into; false if it is not.
     pub(super) fn capture_submit(
         &mut self,
         slot: u32,
-        accesses: &[Access],
+        (label, accesses): (&'static str, &[Access]),
         repeat: Option<&Repeat>,
     ) -> Result<bool, i32> {
         let Some(capture) = self.open_capture(slot)? else { return Ok(false) };
         capture.accesses.extend_from_slice(accesses);
-        capture.repeats.extend(repeat.cloned());
+        match repeat {
+            // Copies and fills look for their memory when they run.
+            Some(repeat) => capture.repeats.push(repeat.clone()),
+            None => capture.kernels.extend(accesses.iter().map(|access| (label, *access))),
+        }
         capture.step(slot);
         Ok(true)
     }

@@ -3,7 +3,7 @@
 use super::capture::{CaptureMode, CaptureStatus};
 use super::codes;
 use super::event::refuse_if;
-use super::task::Work;
+use super::task::{Access, Work};
 use super::{Executor, refuse_in_work};
 
 impl Executor {
@@ -64,6 +64,15 @@ impl Executor {
         refuse_in_work()?;
         let task = self.shared.lock().capture_task(device, model)?;
         self.submit(device, stream, task)
+    }
+
+    /// What the kernels of a graph touch (tasks but for those of [`Executor::submit_repeatable`]), each
+    /// range with its task's label.
+    ///
+    /// # Errors
+    /// As [`capture_destroy`](Self::capture_destroy).
+    pub fn graph_kernels(&self, model: u64) -> Result<Vec<(&'static str, Access)>, i32> {
+        self.shared.lock().graph_kernels(model)
     }
 
     /// Destroys a graph. Runs already queued stay. Functions that wanted to be told are called.

@@ -283,7 +283,7 @@ impl Executor {
         let mut state = self.shared.lock();
         let slot = state.own_slot(device, stream)?;
         if state.stream(slot).capture.is_some()
-            && state.capture_submit(slot, &task.accesses, repeat.as_ref())?
+            && state.capture_submit(slot, (task.label, &task.accesses), repeat.as_ref())?
         {
             return Ok(());
         }
