@@ -78,7 +78,7 @@ pub struct SimConfig {
     /// 4096 (507899), a reservation of more than 128 GiB (207001), and reservations, chunks and
     /// mappings before any device was set (107017).
     pub strict: bool,
-    /// Report tasks that name memory nothing is mapped at.
+    /// Report tasks that name memory nothing is mapped at, or of another device without access to it.
     pub check_mapped: bool,
     /// How queued work runs.
     pub exec_mode: ExecMode,

@@ -137,6 +137,11 @@ impl Devices {
         Ok(Some(device))
     }
 
+    /// The devices that a device may use memory of (driver's numbers).
+    pub(crate) fn links_of(&self, device: u32) -> Vec<u32> {
+        self.peers.range((device, 0)..=(device, u32::MAX)).map(|link| link.1).collect()
+    }
+
     /// Whether a device (driver's number) is set.
     pub(crate) fn is_set(&self, device: u32) -> bool {
         self.devices.get(device as usize).is_some_and(|state| state.references > 0)

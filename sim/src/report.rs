@@ -21,6 +21,8 @@ pub(crate) enum MisuseKind {
     UseAfterEnd,
     /// A task named memory that nothing is mapped at.
     NotMapped,
+    /// A task named memory of another device that its own has no access to.
+    NoAccess,
     /// A reservation was to be released with mappings in it.
     ReleaseWhileMapped,
     /// A call that would never return inside a callback.
@@ -32,6 +34,7 @@ impl MisuseKind {
         match self {
             Self::UseAfterEnd => "use_after_end",
             Self::NotMapped => "not_mapped",
+            Self::NoAccess => "no_access",
             Self::ReleaseWhileMapped => "release_while_mapped",
             Self::CallInCallback => "call_in_callback",
         }
@@ -40,7 +43,7 @@ impl MisuseKind {
 
 impl Sim {
     /// Everything that was found wrong so far, in words: unordered uses of memory, uses after its end,
-    /// tasks on memory that is not mapped, releases under mappings, calls inside callbacks.
+    /// tasks on memory that is not mapped or not granted, releases under mappings, calls inside callbacks.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         let mine = self.inner.findings.lock().clone();

@@ -16,7 +16,8 @@ struct Place {
 
 impl Sim {
     /// Queues a task, which stands for a kernel, on a stream of the current device. Not an ACL call.
-    /// A range of it that is not wholly mapped is a finding, if the configuration says so.
+    /// A range of it that is not wholly mapped, or that the device has no access to, is a finding, if
+    /// the configuration says so.
     ///
     /// # Errors
     /// The ACL code.
@@ -45,20 +46,35 @@ impl Sim {
     }
 
     fn check_kernel(&self, place: &Place, label: &str, access: &Access) {
-        let (hole, before) = {
-            let memory = self.inner.memory.lock();
-            let hole = memory.first_hole(access.start, access.len);
-            let hole = hole.filter(|_| !memory.is_pinned(access.start, access.len));
-            (hole, hole.and_then(|hole| memory.last_mapping(hole)))
-        };
-        let Some(hole) = hole else { return };
-        let text = format!("{}, but nothing is mapped at {hole:#x}", use_of(place, label, access));
-        match before {
-            None => self.inner.found(MisuseKind::NotMapped, text),
-            Some((made, ended)) => {
-                let text = format!("{text}: use after {ended}; it was there by {made}");
+        let range = (access.start, access.len);
+        let links = self.inner.devices.lock().links_of(place.device);
+        let memory = self.inner.memory.lock();
+        let hole = memory.first_hole(range.0, range.1).filter(|_| !memory.is_pinned(range.0, range.1));
+        let before = hole.and_then(|hole| memory.last_mapping(hole));
+        let far = memory.first_out_of_reach(range, place.device, |device| links.contains(&device));
+        drop(memory);
+        let used = || use_of(place, label, access);
+        match (hole, before) {
+            (None, _) => {}
+            (Some(hole), None) => {
+                let text = format!("{}, but nothing is mapped at {hole:#x}", used());
+                self.inner.found(MisuseKind::NotMapped, text);
+            }
+            (Some(hole), Some((made, ended))) => {
+                let text = format!(
+                    "{}, but nothing is mapped at {hole:#x}: use after {ended}; it was there by {made}",
+                    used()
+                );
                 self.inner.found(MisuseKind::UseAfterEnd, text);
             }
+        }
+        if let Some((start, device, granted)) = far {
+            let lacking = match granted {
+                true => "no aclrtMemSetAccess has granted it access",
+                false => "no aclrtDeviceEnablePeerAccess has linked the two",
+            };
+            let text = format!("{}, but {start:#x} is on device {device}: {lacking}", used());
+            self.inner.found(MisuseKind::NoAccess, text);
         }
     }
 }
@@ -77,7 +93,7 @@ fn use_of(place: &Place, label: &str, access: &Access) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::{PhysicalProp, Sim, SimConfig, Task};
+    use crate::{AccessDescriptor, Location, PhysicalProp, Sim, SimConfig, Task, codes};
 
     const HUGE: u64 = 2 << 20;
 
@@ -107,5 +123,38 @@ mod tests {
             assert!(finding.starts_with(&start), "{finding}");
             assert!(finding.contains("use after aclrtUnmapMem (call 1 of it, thread "), "{finding}");
         }
+    }
+    #[test]
+    fn a_kernel_reaches_another_device_only_with_a_grant_or_a_link() {
+        let sim = Sim::new(SimConfig { devices: 2, ..SimConfig::default() });
+        sim.set_device(1).unwrap();
+        let block = sim.malloc(4096, 0).unwrap();
+        let range = sim.reserve(HUGE).unwrap();
+        let chunk = sim.malloc_physical(HUGE, &PhysicalProp::device(1), 0).unwrap();
+        sim.map(range, HUGE, 0, chunk, 0).unwrap();
+        let kernel = |start| sim.submit(0, Task::new("gather").reads(start, 64, 0)).unwrap();
+        kernel(range);
+        kernel(block);
+        sim.synchronize_device().unwrap();
+        sim.set_device(0).unwrap();
+        assert_eq!(sim.take_findings(), [""; 0], "its own memory");
+        kernel(range);
+        kernel(block);
+        let findings = sim.take_findings();
+        assert_eq!(findings.len(), 2, "{findings:#?}");
+        assert!(findings[0].ends_with("is on device 1: no aclrtMemSetAccess has granted it access"));
+        assert!(findings[1].ends_with("no aclrtDeviceEnablePeerAccess has linked the two"));
+        let grant = AccessDescriptor { flags: codes::ACCESS_READWRITE, location: Location::device(0) };
+        sim.set_access(range, HUGE, &[grant]).unwrap();
+        sim.enable_peer_access(1, 0).unwrap();
+        kernel(range);
+        kernel(block);
+        assert_eq!(sim.take_findings(), [""; 0]);
+        // A grant lives in its mapping.
+        sim.synchronize_device().unwrap();
+        sim.unmap(range).unwrap();
+        sim.map(range, HUGE, 0, chunk, 0).unwrap();
+        kernel(range);
+        assert!(sim.findings_json().starts_with("[{\"kind\":\"no_access\","), "{}", sim.findings_json());
     }
 }

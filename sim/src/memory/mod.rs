@@ -432,6 +432,30 @@ impl Memory {
         (reached < end).then_some(reached)
     }
 
+    /// The first mapping in a range that work on a device cannot reach: where the range meets it, the
+    /// device it is on, and whether a grant is lacking; else it is a link. `linked` says to which devices
+    /// there is one. What is not mapped, and memory of the host, is left out.
+    pub(crate) fn first_out_of_reach(
+        &self,
+        (start, len): (u64, u64),
+        device: u32,
+        linked: impl Fn(u32) -> bool,
+    ) -> Option<(u64, u32, bool)> {
+        let end = start.saturating_add(len);
+        let first = self.mapping_of(start).map_or(start, |(base, _)| base);
+        let here = Location::device(device);
+        self.mappings.range(first..end).find_map(|(&base, mapping)| {
+            let pool = self.chunks.get(&mapping.chunk)?.pool;
+            let granted = mapping.origin == Origin::Handle;
+            let reached = match pool {
+                _ if pool == device as usize || pool == self.host_pool() => true,
+                _ if granted => mapping.grants.contains(&here),
+                _ => linked(pool as u32),
+            };
+            (!reached).then(|| (base.max(start), pool as u32, granted))
+        })
+    }
+
     /// What is known of an address that nothing is mapped at: what made the last mapping and what
     /// took it away.
     pub(crate) fn last_mapping(&self, address: u64) -> Option<(Made, Made)> {
