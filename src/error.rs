@@ -7,6 +7,7 @@ use core::fmt;
 
 mod out_of_memory;
 
+pub(crate) use out_of_memory::{EXPANDABLE, RESERVATIONS};
 pub use out_of_memory::{HOST, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
 
 use crate::driver::DriverError;

@@ -282,8 +282,8 @@ pub(super) static KEYS: [Key; 42] = [
             field: field!(pinned_max_cached_size),
         },
         Reach::Pinned,
-        "The most free page-locked memory that is kept; what is beyond goes back with the free that exceeds it. \
-         With less than pinned_max_round_threshold_mb a warning is given.",
+        "The most free page-locked memory that is kept; what is beyond goes back with the call that makes \
+         or finds it free. With less than pinned_max_round_threshold_mb a warning is given.",
     ),
     own(
         "headroom",

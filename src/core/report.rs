@@ -10,7 +10,9 @@ use super::plan::Request;
 use super::pool::PoolIndex;
 use super::segment::{Class, SMALL_LIMIT};
 use super::stream::StreamId;
-use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
+use crate::error::{
+    EXPANDABLE, Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, RESERVATIONS, Remedy,
+};
 use crate::hook::Action;
 
 /// As many entries of a list as a person wants to read.
@@ -165,14 +167,14 @@ impl Core {
             add(idle, "Allocate before the capture of a graph begins", reason);
         }
         if !self.config.expandable_segments {
-            add(idle, "Set expandable_segments:True", "idle memory can be moved together then.");
+            add(idle, EXPANDABLE, "idle memory can be moved together then.");
         } else if !self.reservable {
             let reason = "address ranges cannot be reserved here, so idle memory cannot be moved together.";
             add(0, "Free blocks", reason);
         }
         if cause == OutOfMemoryCause::AddressSpace {
             let reason = "smaller reservations find room more easily.";
-            add(0, "Set reservation_gb lower, or call empty_cache", reason);
+            add(0, RESERVATIONS, reason);
         }
         let fixed = self.free_bytes(|class| self.pools.get(class.pool()).is_fixed());
         if fixed > 0 && self.capturing == 0 {

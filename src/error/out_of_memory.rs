@@ -7,6 +7,13 @@ use crate::driver::{DeviceId, MemoryInfo, Stream};
 /// In place of a device in [`OutOfMemory::device`]: page-locked memory of the host was asked for.
 pub const HOST: DeviceId = DeviceId::MAX;
 
+/// Changes that are called something else where the memory is the host's.
+pub(crate) const EXPANDABLE: &str = "Set expandable_segments:True";
+pub(crate) const RESERVATIONS: &str = "Set reservation_gb lower, or call empty_cache";
+const RAISE: &str = "Raise per_process_memory_fraction or memory_limit_mb";
+const LESS: &str = "Ask for less";
+const OTHERS: &str = "Use less memory outside this allocator";
+
 /// What stopped an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfMemoryCause {
@@ -141,6 +148,23 @@ impl OutOfMemory {
         lines.join(" ")
     }
 
+    /// Says that page-locked host memory is what lacks, with the settings and reasons that hold there.
+    pub(crate) fn is_of_host(&mut self) {
+        self.device = HOST;
+        for remedy in &mut self.remedies {
+            (remedy.change, remedy.reason) = match remedy.change {
+                EXPANDABLE => {
+                    ("Take it in the virtual form (pin_memory_expandable_segments:True)", remedy.reason)
+                }
+                RAISE => ("Raise max_total of the options", "the machine has room beyond the limit."),
+                LESS => (LESS, "no block can be larger than the machine's memory."),
+                OTHERS => (OTHERS, "other processes or libraries hold it."),
+                RESERVATIONS => ("Call empty_cache", "released reservations make room."),
+                change => (change, remedy.reason),
+            };
+        }
+    }
+
     /// Adds what only the driver knows, and what follows from it.
     pub(crate) fn add_device(&mut self, info: Option<MemoryInfo>, held: u64) {
         if let Some(info) = info {
@@ -152,20 +176,18 @@ impl OutOfMemory {
         match self.cause {
             OutOfMemoryCause::Limit if self.device_free > 0 => {
                 let gain = self.device_free;
-                let change = "Raise per_process_memory_fraction or memory_limit_mb";
                 let reason = "the device has room beyond the limit.";
-                self.remedies.push(Remedy { change, bytes: gain, reason });
+                self.remedies.push(Remedy { change: RAISE, bytes: gain, reason });
             }
             OutOfMemoryCause::Device if self.requested > total => {
-                let (change, reason) = ("Ask for less", "no block can be larger than the device.");
-                self.remedies.push(Remedy { change, bytes: 0, reason });
+                let reason = "no block can be larger than the device.";
+                self.remedies.push(Remedy { change: LESS, bytes: 0, reason });
             }
             _ => {}
         }
         if self.cause == OutOfMemoryCause::Device && self.held_by_others > total / 64 {
-            let change = "Use less memory outside this allocator";
             let reason = "other processes or libraries hold it on the device.";
-            self.remedies.push(Remedy { change, bytes: self.held_by_others, reason });
+            self.remedies.push(Remedy { change: OTHERS, bytes: self.held_by_others, reason });
         }
         let lacking = self.lacking;
         self.remedies.sort_by_key(|remedy| (remedy.bytes < lacking, core::cmp::Reverse(remedy.bytes)));

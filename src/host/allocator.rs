@@ -16,7 +16,7 @@ use crate::alloc::{Age, DeviceAllocator, DevicePtr, EmptyOptions};
 use crate::config::Config;
 use crate::core::UNIT;
 use crate::driver::{DeviceId, Driver, Stream};
-use crate::error::{self, Error, PointerKind, Result};
+use crate::error::{Error, PointerKind, Result};
 use crate::stats::Stat;
 
 /// The number of the only "device" of the allocator below.
@@ -59,6 +59,8 @@ pub struct PinnedAllocator {
     /// Whether a history is kept: then none rests.
     pub(super) noted: AtomicBool,
     page: u64,
+    /// How many the driver knows.
+    devices: u32,
     worker: Option<Worker>,
 }
 
@@ -67,23 +69,17 @@ impl PinnedAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a device the driver does not know, [`Error::Config`] for a limit of 0, and what
+    /// [`Error::Argument`] for a device the driver does not know and for a limit or a largest request of 0, and what
     /// [`allocate`](Self::allocate) answers when there is no memory for the reserve.
     pub fn new(options: PinnedOptions, driver: Arc<dyn Driver>) -> Result<Self> {
         let devices = driver.device_count()?;
-        if options.device >= devices {
-            return Err(Error::Argument {
-                name: "device",
-                value: options.device.to_string(),
-                expected: "a device the driver knows",
-            });
-        }
+        known(options.device, devices)?;
+        let zero = |name, expected| Err(Error::Argument { name, value: "0".to_owned(), expected });
         if options.max_total == Some(0) {
-            return Err(Error::Argument {
-                name: "max_total",
-                value: "0".to_owned(),
-                expected: "more than 0, or none for no limit",
-            });
+            return zero("max_total", "more than 0, or none for no limit");
+        }
+        if options.largest_request == 0 {
+            return zero("largest_request", "more than 0");
         }
         let page = os_page();
         let source = Arc::new(HostDriver::new(driver, &options));
@@ -96,6 +92,7 @@ impl PinnedAllocator {
             source,
             front: Arc::new(Front::new()),
             page,
+            devices,
             worker: None,
             options,
         };
@@ -105,7 +102,8 @@ impl PinnedAllocator {
             allocator.bring_back();
         }
         if allocator.options.background {
-            allocator.worker = Some(Worker::start(Arc::clone(&allocator.heap))?);
+            allocator.worker =
+                Some(Worker::start(Arc::clone(&allocator.heap), allocator.options.max_cached)?);
         }
         Ok(allocator)
     }
@@ -183,8 +181,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Waits until the devices have done everything queued, then gives a block back: for blocks with uses that
-    /// were not recorded. See [`FreeOrder`](super::FreeOrder) for what regions wait for.
+    /// Waits until the device that memory is taken through, and those of which streams were recorded, have done everything
+    /// queued, then gives a block back: for blocks with uses there that were not recorded. See [`FreeOrder`](super::FreeOrder) for what regions wait for.
     ///
     /// # Errors
     ///
@@ -201,8 +199,10 @@ impl PinnedAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Pointer`] when the pointer is not that of a live block.
+    /// [`Error::Argument`] for a device the driver does not know; [`Error::Pointer`] when the pointer is not that of a
+    /// live block.
     pub fn record_use(&self, ptr: HostPtr, device: DeviceId, stream: Stream) -> Result<()> {
+        known(device, self.devices)?;
         if ptr.is_null() {
             return Ok(());
         }
@@ -238,7 +238,9 @@ impl PinnedAllocator {
     /// [`Error::Driver`] when an event cannot be asked for; a device that reports a fault is not taken for one that is
     /// done.
     pub fn process_events(&self) -> Result<()> {
-        self.heap.look_at_streams(ONLY)
+        let looked = self.heap.look_at_streams(ONLY);
+        keep_at_most(&self.heap, self.options.max_cached);
+        looked
     }
 
     /// Gives all free memory back to the driver: whole regions, in the virtual form chunks anywhere. Waits for nothing
@@ -392,7 +394,8 @@ impl PinnedAllocator {
             Some(most) if bytes <= most => step_up(bytes),
             _ => bytes,
         };
-        (stepped + (UNIT - 1)) & !(UNIT - 1)
+        // The heap refuses what does not fit.
+        stepped.saturating_add(UNIT - 1) & !(UNIT - 1)
     }
 
     #[cold]
@@ -409,7 +412,10 @@ impl PinnedAllocator {
             });
         }
         self.bring_back();
-        self.take_of_heap(self.rounded(bytes), align)
+        let taken = self.take_of_heap(self.rounded(bytes), align);
+        // It may have found streams that have passed.
+        keep_at_most(&self.heap, self.options.max_cached);
+        taken
     }
 
     fn take_of_heap(&self, bytes: u64, align: u64) -> Result<HostPtr> {
@@ -435,9 +441,7 @@ impl PinnedAllocator {
         if let Some(worker) = &self.worker {
             worker.wake();
         }
-        if let Some(most) = self.options.max_cached {
-            self.keep_at_most(most);
-        }
+        keep_at_most(&self.heap, self.options.max_cached);
         Ok(())
     }
 
@@ -454,22 +458,18 @@ impl PinnedAllocator {
         }
     }
 
-    /// Gives free memory back beyond what may be kept.
-    fn keep_at_most(&self, most: u64) {
-        let Ok(stats) = self.heap.stats(ONLY) else { return };
-        let active = stats.active_bytes.all.current.max(0) as u64;
-        let held = self.heap.held_bytes(ONLY).unwrap_or(0);
-        if held > active + most {
-            // What the driver refuses to take back stays; the next free tries again.
-            let _given_back = self.heap.trim(ONLY, active + most);
-        }
-    }
-
     /// Says of an error that it is about the host, with the streams as the caller knows them.
     #[cold]
     fn named_for_the_host(&self, error: Error) -> Error {
-        let Error::OutOfMemory(mut report) = error else { return error };
-        report.device = error::HOST;
+        let mut report = match error {
+            Error::OutOfMemory(report) => report,
+            Error::Size { requested, .. } => {
+                let reason = "size or alignment is more than any machine has; ask for less";
+                return Error::Size { requested, reason };
+            }
+            other => return other,
+        };
+        report.is_of_host();
         for held in &mut report.pending {
             held.stream = self.source.streams.stream(held.stream).map_or(HOST, |(_, stream)| stream);
         }
@@ -511,6 +511,26 @@ impl Drop for PinnedAllocator {
         // The thread first: it uses the heap.
         self.worker = None;
         self.bring_back();
+    }
+}
+
+/// Refuses devices that the driver does not know.
+fn known(device: DeviceId, devices: u32) -> Result<()> {
+    if device < devices {
+        return Ok(());
+    }
+    Err(Error::Argument { name: "device", value: device.to_string(), expected: "a device the driver knows" })
+}
+
+/// Gives free memory back beyond what may be kept, if there is a limit.
+pub(super) fn keep_at_most(heap: &DeviceAllocator, most: Option<u64>) {
+    let Some(most) = most else { return };
+    let Ok(stats) = heap.stats(ONLY) else { return };
+    let active = stats.active_bytes.all.current.max(0) as u64;
+    let keep = active.saturating_add(most);
+    if heap.held_bytes(ONLY).unwrap_or(0) > keep {
+        // What the driver refuses to take back stays; the next call tries again.
+        let _given_back = heap.trim(ONLY, keep);
     }
 }
 

@@ -24,8 +24,8 @@ pub enum FreeOrder {
     #[default]
     Epochs,
     /// The driver's as well: `aclrtFreeHostWithDevSync`, or where that is missing a wait for the device before
-    /// `aclrtFreeHost`. Each region that is given back stops the device, and covers uses on the device it was taken
-    /// through that nobody recorded.
+    /// `aclrtFreeHost`; in the virtual form a wait before a chunk is unmapped. Each region or chunk that is given back
+    /// stops the device, which covers uses on the device it was taken through that nobody recorded.
     DeviceSync,
 }
 
@@ -42,9 +42,10 @@ pub struct PinnedOptions {
     pub registered: bool,
     /// The most memory held of the driver. `None`: as much as there is.
     pub max_total: Option<u64>,
-    /// The most free memory that is kept. With a value every free takes the lock. `None`: no limit.
+    /// The most free memory that is kept; what is beyond goes back with the call that makes or finds it free: a free, a
+    /// request, a look for streams that have passed. With a value every free takes the lock. `None`: no limit.
     pub max_cached: Option<u64>,
-    /// The largest request: single regions of 200 GB and more have been seen to fail.
+    /// The largest request, more than 0: single regions of 200 GB and more have been seen to fail.
     pub largest_request: u64,
     /// Requests up to this size are rounded up to steps of an eighth of the power of two below them. `None`: all
     /// sizes are multiples of 512 bytes.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::allocator::os_page;
 use super::buffer::{PinnedBuffer, Plain};
+use super::source::wait_for_stream;
 use super::{KernelPtr, PageMemory};
 use crate::driver::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, Engine, HostCalls, RegisterKind, Stream,
@@ -291,8 +292,13 @@ pub struct Registered<M: HostMemory> {
 }
 
 impl<M: HostMemory> Registered<M> {
-    /// Tells that work queued on a stream uses the memory: the registration ends only after a wait for that stream.
+    /// Tells that work queued on a stream uses the memory: the registration ends only after a wait for that stream, or
+    /// for its device where the driver answers that the stream is gone. On a device that the driver does not know no work
+    /// runs, so nothing is waited for.
     pub fn record_use(&self, device: DeviceId, stream: Stream) {
+        if self.registry.driver.device_count().is_ok_and(|devices| device >= devices) {
+            return;
+        }
         let mut uses = self.uses.lock();
         if !uses.contains(&(device, stream)) {
             uses.push((device, stream));
@@ -336,7 +342,7 @@ impl<M: HostMemory> Registered<M> {
     fn end(&mut self) -> Result<()> {
         let uses = self.uses.get_mut();
         while let Some(&(device, stream)) = uses.last() {
-            self.registry.driver.synchronize_stream(device, stream)?;
+            wait_for_stream(&*self.registry.driver, device, stream)?;
             uses.pop();
         }
         self.registry.unregister_raw(self.start)

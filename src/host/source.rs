@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 
 /// What the host has when nobody can say.
 const UNKNOWN_MEMORY: u64 = 1 << 40;
-/// The most address space of one reservation that is useful: with more, drivers refuse and it is halved.
+/// What registering a region brings: it is page-locked already.
 const MAPPED: RegisterKind = RegisterKind { pinned: false, mapped: true };
 
 /// See the module's documentation.
@@ -97,12 +97,17 @@ impl HostDriver {
         self.driver.host_calls().ok_or_else(|| not_here(call))
     }
 
-    fn timed<T>(&self, of: fn(&mut Times) -> &mut super::stats::DurationStat, run: impl FnOnce() -> T) -> T {
+    /// Runs a call, and counts what it took if it succeeded.
+    fn timed<T>(
+        &self,
+        of: fn(&mut Times) -> &mut super::stats::DurationStat,
+        run: impl FnOnce() -> DriverResult<T>,
+    ) -> DriverResult<T> {
         let start = self.driver.now();
-        let answer = run();
+        let answer = run()?;
         let spent = self.driver.now().saturating_sub(start);
         of(&mut self.times.lock()).add(spent);
-        answer
+        Ok(answer)
     }
 
     /// A region, registered if that is wanted.
@@ -206,6 +211,14 @@ impl HostDriver {
     }
 }
 
+/// Waits for a stream, or for its device where the stream is gone: then its work is over when the device's is.
+pub(super) fn wait_for_stream(driver: &dyn Driver, device: DeviceId, stream: Stream) -> DriverResult<()> {
+    match driver.synchronize_stream(device, stream) {
+        Err(error) if error.is_unknown_handle() => driver.synchronize_device(device),
+        answer => answer,
+    }
+}
+
 #[cold]
 fn not_here(call: &'static str) -> DriverError {
     DriverError {
@@ -276,6 +289,9 @@ impl Driver for HostDriver {
     }
 
     fn unmap(&self, _device: DeviceId, address: u64) -> DriverResult<()> {
+        if self.order == FreeOrder::DeviceSync {
+            self.driver.synchronize_device(self.device)?;
+        }
         self.driver.unmap(self.device, address)
     }
 

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `active_requests`, `active_bytes` | blocks handed out or waiting for streams; sizes as rounded |
 //! | `allocations`, `allocated_bytes` | what is held of the driver, in use or free |
-//! | `num_host_alloc`, `num_host_free` | calls of the driver that took or gave back memory and succeeded |
-//! | `host_alloc_time`, `host_free_time` | what such calls took, microseconds |
+//! | `num_host_alloc`, `num_host_free` | how often memory was taken of the driver or given back: regions; in the virtual form requests and emptyings, whatever the number of their chunks |
+//! | `host_alloc_time`, `host_free_time` | what the driver's calls for it took that succeeded, microseconds; `count` is that of the calls: in the virtual form one for each chunk |
 
 use crate::stats::Stat;
 

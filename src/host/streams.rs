@@ -96,18 +96,31 @@ impl Streams {
             self.put(number, Recorded::Over);
             return Ok(());
         };
-        let known = self.event_for(number, device);
-        let event = known.map_or_else(|| driver.create_event(device), Ok)?;
-        match driver.record_event(device, event, handle) {
-            Ok(()) => {
-                self.put(number, Recorded::On(device, event));
-                Ok(())
-            }
-            Err(error) => {
-                self.0.lock().spare.push((device, event));
-                Err(error)
+        while let Some(event) = self.event_for(number, device) {
+            match driver.record_event(device, event, handle) {
+                // The event went with a reset, or the stream is gone, which a new event shows. No error when destroying
+                // it: then it is gone already.
+                Err(error) if error.is_unknown_handle() => _ = driver.destroy_event(device, event),
+                answer => return self.note(number, device, event, answer),
             }
         }
+        let event = driver.create_event(device)?;
+        self.note(number, device, event, driver.record_event(device, event, handle))
+    }
+
+    /// What became of recording an event of a device under a number.
+    fn note(
+        &self,
+        number: Event,
+        device: DeviceId,
+        event: Event,
+        answer: DriverResult<()>,
+    ) -> DriverResult<()> {
+        match answer {
+            Ok(()) => self.put(number, Recorded::On(device, event)),
+            Err(_) => self.0.lock().spare.push((device, event)),
+        }
+        answer
     }
 
     /// The event of a device that was recorded last under the number; none where the host is all there was.

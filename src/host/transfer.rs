@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{HostPtr, PinnedAllocator};
 use crate::alloc::DevicePtr;
-use crate::driver::{DeviceId, Event, HostCopy, Stream};
+use crate::driver::{DeviceId, Driver, Event, HostCopy, Stream};
 use crate::error::{Error, Result};
 
 /// How far a transfer has come; bytes.
@@ -79,6 +79,7 @@ impl StagingRing {
     ///
     /// # Errors
     ///
+    /// [`Error::State`] while the stream is captured into a graph, which would copy what the buffers hold when it runs;
     /// [`Error::Driver`] when a copy or a wait fails; a part of the data may be on the device then.
     pub fn upload(
         &mut self,
@@ -87,6 +88,7 @@ impl StagingRing {
         stream: Stream,
         mut progress: impl FnMut(Progress),
     ) -> Result<()> {
+        self.refuse_captures(stream)?;
         let total = source.len() as u64;
         let mut done = 0;
         for (index, part) in source.chunks(self.piece as usize).enumerate() {
@@ -109,7 +111,7 @@ impl StagingRing {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] when a copy or a wait fails; a part of `target` may be written then.
+    /// As [`upload`](Self::upload); a part of `target` may be written then.
     pub fn download(
         &mut self,
         target: &mut [u8],
@@ -117,6 +119,7 @@ impl StagingRing {
         stream: Stream,
         mut progress: impl FnMut(Progress),
     ) -> Result<()> {
+        self.refuse_captures(stream)?;
         let total = target.len() as u64;
         let pieces = total.div_ceil(self.piece);
         let (mut queued, mut done) = (0, 0);
@@ -141,14 +144,33 @@ impl StagingRing {
         Ok(())
     }
 
+    fn refuse_captures(&self, stream: Stream) -> Result<()> {
+        if !self.pinned.driver().is_capturing(self.device, stream)? {
+            return Ok(());
+        }
+        Err(Error::State {
+            operation: "copying through a staging ring",
+            reason: "the stream is being captured, and the graph would copy what the ring's buffers hold when it runs; \
+                     copy before or after the capture, or from memory that lives as long as the graph",
+        })
+    }
+
     /// Waits for the copy that uses a buffer.
     fn settle(&mut self, at: usize) -> Result<()> {
         let slot = &mut self.slots[at];
         let driver = self.pinned.driver();
-        match (slot.pending, slot.event) {
-            (Pending::Event, Some(event)) => driver.synchronize_event(self.device, event)?,
-            (Pending::Stream(stream), _) => driver.synchronize_stream(self.device, stream)?,
-            (Pending::Event, None) | (Pending::Nothing, _) => {}
+        let waited = match (slot.pending, slot.event) {
+            (Pending::Event, Some(event)) => driver.synchronize_event(self.device, event),
+            (Pending::Stream(stream), _) => driver.synchronize_stream(self.device, stream),
+            (Pending::Event, None) | (Pending::Nothing, _) => Ok(()),
+        };
+        match waited {
+            // It was destroyed, or went with a reset: the device is done with the copy when it is done with all.
+            Err(error) if error.is_unknown_handle() => {
+                driver.synchronize_device(self.device)?;
+                slot.drop_event(&**driver, self.device);
+            }
+            answer => answer?,
         }
         slot.pending = Pending::Nothing;
         Ok(())
@@ -172,10 +194,24 @@ impl StagingRing {
         });
         match recorded {
             Ok(()) => slot.pending = Pending::Event,
-            // Without an event the stream is waited for.
-            Err(_) => self.settle(at)?,
+            // Without an event the stream is waited for. An event that went with a reset is made anew the next time.
+            Err(error) => {
+                if error.is_unknown_handle() {
+                    slot.drop_event(&*driver, self.device);
+                }
+                self.settle(at)?;
+            }
         }
         Ok(())
+    }
+}
+
+impl Slot {
+    fn drop_event(&mut self, driver: &dyn Driver, device: DeviceId) {
+        if let Some(event) = self.event.take() {
+            // An event that cannot be destroyed is gone with its device.
+            let _destroyed = driver.destroy_event(device, event);
+        }
     }
 }
 
@@ -186,11 +222,8 @@ impl Drop for StagingRing {
             let _settled = self.settle(at);
         }
         let driver = Arc::clone(self.pinned.driver());
-        for slot in self.slots.drain(..) {
-            if let Some(event) = slot.event {
-                // An event that cannot be destroyed goes with its device.
-                let _destroyed = driver.destroy_event(self.device, event);
-            }
+        for mut slot in self.slots.drain(..) {
+            slot.drop_event(&*driver, self.device);
             let freed = self.pinned.deallocate(slot.ptr);
             debug_assert!(freed.is_ok(), "{freed:?}");
         }

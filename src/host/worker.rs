@@ -1,11 +1,13 @@
 //! The thread that looks for streams that have passed, so that a request need not.
 //!
-//! It sleeps until a block that a stream used is freed, then looks every millisecond until nothing waits.
+//! It sleeps until a block that a stream used is freed, then looks every millisecond until nothing waits, and gives back
+//! what is then beyond the limit of free memory.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::allocator::keep_at_most;
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
 use crate::sync::plain::{Condvar, Mutex};
@@ -34,15 +36,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(heap: Arc<DeviceAllocator>) -> Result<Self> {
+    /// A thread; `max_cached` is the most free memory that is kept.
+    pub(super) fn start(heap: Arc<DeviceAllocator>, max_cached: Option<u64>) -> Result<Self> {
         let signal = Arc::new(Signal::default());
         let shared = Arc::clone(&signal);
-        let thread =
-            crate::signals::spawn("ascend-alloc-host", move || run(&heap, &shared)).map_err(|_| {
-                Error::State {
-                    operation: "starting the background thread of page-locked memory",
-                    reason: "the system has no thread to give; set background to false",
-                }
+        let thread = crate::signals::spawn("ascend-alloc-host", move || run(&heap, max_cached, &shared))
+            .map_err(|_| Error::State {
+                operation: "starting the background thread of page-locked memory",
+                reason: "the system has no thread to give; set background to false",
             })?;
         Ok(Self { signal, thread: Some(thread) })
     }
@@ -56,7 +57,7 @@ impl Worker {
     }
 }
 
-fn run(heap: &DeviceAllocator, signal: &Signal) {
+fn run(heap: &DeviceAllocator, max_cached: Option<u64>, signal: &Signal) {
     loop {
         {
             let mut state = signal.state.lock();
@@ -70,6 +71,7 @@ fn run(heap: &DeviceAllocator, signal: &Signal) {
         }
         // What cannot be asked now is asked again; a request that needs the memory is told the reason.
         let looked = heap.look_at_streams(0);
+        keep_at_most(heap, max_cached);
         let left = heap.waiting_bytes(0).unwrap_or(0) > 0;
         let mut state = signal.state.lock();
         if left || looked.is_err() {
