@@ -5,6 +5,7 @@
 
 use smallvec::smallvec;
 
+use super::handles::Handle;
 use super::jobs::{Job, Jobs, Kind};
 use crate::call::Call;
 use crate::codes;
@@ -48,8 +49,9 @@ impl Sim {
     /// `aclrtMemset`: at once, behind nothing that is queued.
     ///
     /// # Errors
-    /// The ACL code: 100000 for null (unless `count` is 0), 107000 for a count above `room` and for
-    /// device memory that is not mapped, 107030 while a capture forbids it.
+    /// The ACL code: 100000 for null (unless `count` is 0), 107000 for a count above `room`, for device
+    /// memory that is not mapped and host memory that ACL has not allocated, 107030 while a capture
+    /// forbids it.
     ///
     /// # Safety
     /// As [`memcpy`](Self::memcpy), for a target in host memory.
@@ -57,7 +59,7 @@ impl Sim {
         let arguments = format_args!("to={to:#x}, max={room}, value={value}, count={count}");
         self.call(Call::Memset, arguments, || match fill_job(to, room, value, count)? {
             // SAFETY: the caller vouches for host memory.
-            Some(job) => unsafe { self.at_once(&[job]) },
+            Some(job) => unsafe { self.fill_at_once(job, (to, count)) },
             None => Ok(()),
         })
     }
@@ -73,7 +75,7 @@ impl Sim {
         let arguments = format_args!("to={to:#x}, max={room}, value={value:#x}, count={count}");
         self.call(Call::MemsetD32, arguments, || match fill_words_job(to, room, value, count)? {
             // SAFETY: the caller vouches for host memory.
-            Some(job) => unsafe { self.at_once(&[job]) },
+            Some(job) => unsafe { self.fill_at_once(job, (to, count * 4)) },
             None => Ok(()),
         })
     }
@@ -197,10 +199,29 @@ impl Sim {
 
     /// # Safety
     /// As [`memset_async`](Self::memset_async).
-    unsafe fn queue_fill(&self, call: Call, job: Job, (to, len): (u64, u64), stream: u64) -> Answer<()> {
-        let pinned = Kind::of(&self.inner.memory.lock(), to, len) != Kind::Pageable;
+    unsafe fn queue_fill(&self, call: Call, job: Job, range: (u64, u64), stream: u64) -> Answer<()> {
+        self.context_for(&[Handle::Stream(stream)])?;
+        self.check_fill(range)?;
         // SAFETY: the caller's promise.
-        unsafe { self.on_stream(call, smallvec![job], stream, pinned) }
+        unsafe { self.on_stream(call, smallvec![job], stream, true) }
+    }
+
+    /// # Safety
+    /// As [`memset`](Self::memset).
+    unsafe fn fill_at_once(&self, job: Job, range: (u64, u64)) -> Answer<()> {
+        self.current()?;
+        self.check_fill(range)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.at_once(&[job]) }
+    }
+
+    /// Host memory can be filled only where ACL has allocated it.
+    fn check_fill(&self, (to, len): (u64, u64)) -> Answer<()> {
+        let memory = self.inner.memory.lock();
+        if memory.is_device(to) || memory.is_pinned_block(to, len) {
+            return Ok(());
+        }
+        refuse(codes::RT_PARAM_INVALID, "host memory that ACL has not allocated")
     }
 
     /// Whether copies of that kind on a stream need not stop it; refused where the kind does not fit

@@ -73,6 +73,7 @@ impl Sim {
         let context = self.context()?;
         let executor = &self.inner.executor;
         Inner::executed(executor.check_synchronous_copy(context))?;
+        self.inner.check_devices(jobs)?;
         for job in jobs {
             let (to, from, count) = job.ranges();
             if let Some(from) = from {
@@ -188,6 +189,25 @@ impl Inner {
             self.moved.wait(&mut memory);
         }
         memory
+    }
+
+    /// Refuses copies at once that need a stream.
+    fn check_devices(&self, jobs: &[Job]) -> Answer<()> {
+        if self.config.devices < 2 {
+            return Ok(());
+        }
+        let memory = self.memory.lock();
+        let needs_stream = |job: &Job| match *job {
+            Job::Copy { to, from, .. } => memory.needs_stream(to, from),
+            Job::Fill { .. } => false,
+        };
+        if jobs.iter().any(needs_stream) {
+            return refuse(
+                codes::RT_PARAM_INVALID,
+                "a chunk is copied between devices on a stream only (aclrtMemcpyAsync)",
+            );
+        }
+        Ok(())
     }
 
     /// Queued work met memory that was not there: a finding, an exception of the program's, and the

@@ -52,13 +52,15 @@ impl HostMemory {
 
     /// Whether a range lies in one pinned block or one registered range.
     pub(super) fn contains(&self, start: u64, len: u64) -> bool {
-        let inside = |base: u64, size: u64| {
-            start.checked_sub(base).is_some_and(|offset| offset < size && len <= size - offset)
-        };
-        let block = self.blocks.range(..=start).next_back();
         let range = self.registered.range(..=start).next_back();
-        block.is_some_and(|(&base, block)| inside(base, block.layout.size() as u64))
-            || range.is_some_and(|(&base, range)| inside(base, range.len))
+        self.in_block(start, len)
+            || range.is_some_and(|(&base, range)| lies_in((start, len), (base, range.len)))
+    }
+
+    /// Whether a range lies in one pinned block.
+    fn in_block(&self, start: u64, len: u64) -> bool {
+        let block = self.blocks.range(..=start).next_back();
+        block.is_some_and(|(&base, block)| lies_in((start, len), (base, block.layout.size() as u64)))
     }
 
     /// One line for each block and registered range, with the call that made it.
@@ -143,7 +145,7 @@ impl Memory {
         if kind & READ_ONLY != 0 {
             return refuse(codes::RT_FEATURE_NOT_SUPPORT, "read-only registration");
         }
-        self.check_alignment(start)?;
+        self.check_registration(start, len)?;
         if self.host.overlaps(start, len) {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "a part of the range is registered");
         }
@@ -166,7 +168,7 @@ impl Memory {
         if flags & READ_ONLY != 0 {
             return refuse(codes::RT_FEATURE_NOT_SUPPORT, "read-only registration");
         }
-        self.check_alignment(start)?;
+        self.check_registration(start, len)?;
         if self.host.overlaps(start, len) {
             return refuse(codes::HOST_MEMORY_ALREADY_REGISTERED, "a part of the range is registered");
         }
@@ -175,7 +177,11 @@ impl Memory {
         Ok(())
     }
 
-    fn check_alignment(&self, start: u64) -> Answer<()> {
+    /// What the driver checks of a range to register.
+    fn check_registration(&self, start: u64, len: u64) -> Answer<()> {
+        if self.meets_device(start, len) {
+            return refuse(codes::RT_PARAM_INVALID, "memory of a device cannot be registered");
+        }
         if self.strict && !start.is_multiple_of(super::SMALL) {
             return refuse(codes::RT_DRV_INTERNAL_ERROR, "strict: the address must be a multiple of 4096");
         }
@@ -209,10 +215,20 @@ impl Memory {
         if mapped { Ok(address) } else { refuse(codes::RT_PARAM_INVALID, "not registered for devices") }
     }
 
+    /// Whether the whole range is one pinned block's.
+    pub(crate) fn is_pinned_block(&self, start: u64, len: u64) -> bool {
+        self.host.in_block(start, len)
+    }
+
     /// Whether the driver has pinned the whole range, so that copies need not stop the stream.
     pub(crate) fn is_pinned(&self, start: u64, len: u64) -> bool {
         self.host.contains(start, len.max(1))
     }
+}
+
+/// Whether a range lies in another; both as start and length.
+fn lies_in((start, len): (u64, u64), (base, size): (u64, u64)) -> bool {
+    start.checked_sub(base).is_some_and(|offset| offset < size && len <= size - offset)
 }
 
 /// The runtime's check of the kind in `aclrtHostRegister`.

@@ -367,6 +367,14 @@ impl Memory {
             .any(|&(base, len)| address.checked_sub(base).is_some_and(|offset| offset < len))
     }
 
+    /// Whether any byte of a range belongs to a device, allocated or not.
+    fn meets_device(&self, start: u64, len: u64) -> bool {
+        let end = start.saturating_add(len);
+        [self.window.bounds(), self.heap.bounds()]
+            .iter()
+            .any(|&(base, size)| start < base.saturating_add(size) && base < end)
+    }
+
     /// Whether the address lies in a reservation.
     pub(crate) fn is_reserved(&self, address: u64) -> bool {
         let found = self.reservations.range(..=address).next_back();

@@ -14,7 +14,7 @@ use super::backing::Place;
 #[cfg(target_os = "linux")]
 use super::shared::SharedFile;
 use super::sparse::Sparse;
-use super::{Mapping, Memory};
+use super::{Mapping, Memory, Origin};
 use crate::codes;
 use crate::refusal::{Answer, Refusal, refuse};
 
@@ -81,6 +81,17 @@ impl Memory {
             left -= len;
         }
         Ok(Span(parts))
+    }
+
+    /// Whether a copy at once is one that only streams do: between two devices, with memory of a chunk.
+    pub(crate) fn needs_stream(&self, to: u64, from: u64) -> bool {
+        let place = |address| {
+            let (_, mapping) = self.mapping_of(address)?;
+            let pool = self.chunks.get(&mapping.chunk)?.pool;
+            (pool != self.host_pool()).then_some((pool, mapping.origin == Origin::Handle))
+        };
+        let (Some(target), Some(source)) = (place(to), place(from)) else { return false };
+        target.0 != source.0 && (target.1 || source.1)
     }
 
     /// Notes that a range, of a device or of pinned host memory, is being copied from or to.

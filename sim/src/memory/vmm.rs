@@ -299,8 +299,9 @@ impl Memory {
             return refuse(codes::INVALID_PARAM, "null address");
         }
         self.grantee(place)?;
-        let Some((_, mapping)) = self.mapping_of(address) else {
-            return refuse(codes::RT_DRV_INTERNAL_ERROR, "nothing is mapped there");
+        let mapped = self.mapping_of(address).filter(|(_, mapping)| mapping.origin == Origin::Handle);
+        let Some((_, mapping)) = mapped else {
+            return refuse(codes::RT_DRV_INTERNAL_ERROR, "no chunk is mapped there");
         };
         let owner = self.chunks.get(&mapping.chunk).map(|chunk| self.place_of(chunk.pool));
         let granted = owner == Some(place) || mapping.grants.contains(&place);
