@@ -25,6 +25,8 @@ pub(crate) enum MisuseKind {
     NoAccess,
     /// A reservation was to be released with mappings in it.
     ReleaseWhileMapped,
+    /// Pinned memory was freed with a registration in it.
+    FreeWhileRegistered,
     /// A call that would never return inside a callback.
     CallInCallback,
 }
@@ -36,6 +38,7 @@ impl MisuseKind {
             Self::NotMapped => "not_mapped",
             Self::NoAccess => "no_access",
             Self::ReleaseWhileMapped => "release_while_mapped",
+            Self::FreeWhileRegistered => "free_while_registered",
             Self::CallInCallback => "call_in_callback",
         }
     }
@@ -43,7 +46,8 @@ impl MisuseKind {
 
 impl Sim {
     /// Everything that was found wrong so far, in words: unordered uses of memory, uses after its end,
-    /// tasks on memory that is not mapped or not granted, releases under mappings, calls inside callbacks.
+    /// tasks on memory that is not mapped or not granted, releases under mappings, frees under
+    /// registrations, calls inside callbacks.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         let mine = self.inner.findings.lock().clone();

@@ -140,7 +140,8 @@ int acl_sim_counters_json(char *buffer, size_t room);
 /* What the program did wrong: [{"kind":"...","text":"..."},...]; [] if nothing was found. The text is
  * for people and names the calls involved. Kinds: "unordered_use" (two uses of memory that nothing
  * orders; also has "start", "bytes", "first" and "second"), "use_after_end", "not_mapped",
- * "no_access" (memory of another device), "release_while_mapped", "call_in_callback". */
+ * "no_access" (memory of another device), "release_while_mapped", "free_while_registered",
+ * "call_in_callback". */
 int acl_sim_findings_json(char *buffer, size_t room);
 
 /* What the program has not given back yet, each with the call that made it:

@@ -5,7 +5,9 @@ use crate::call::Call;
 use crate::codes;
 use crate::config::Soc;
 use crate::exec::HostOp;
+use crate::made::Made;
 use crate::refusal::{Answer, refuse};
+use crate::report::MisuseKind;
 use crate::sim::{Inner, Sim};
 
 /// One entry of `aclrtMallocConfig`.
@@ -185,9 +187,11 @@ impl Sim {
                 Err(_) => (memory.free_len(start)?, false),
             }
         };
+        if pinned {
+            return self.free_pinned(start, len);
+        }
         self.inner.executor.host_touch(HostOp::Free, start, len);
-        let mut memory = self.inner.wait_unused(start, len);
-        if pinned { memory.free_host(start) } else { memory.free(start) }
+        self.inner.wait_unused(start, len).free(start)
     }
 
     /// `aclrtMallocHost`: pinned memory of this process, readable and writable in every mode.
@@ -252,8 +256,21 @@ impl Sim {
 
     fn free_host_now(&self, start: u64) -> Answer<()> {
         let len = self.inner.memory.lock().host_len(start)?;
+        self.free_pinned(start, len)
+    }
+
+    /// Frees a pinned block. What is registered of it ends too, and is a finding.
+    fn free_pinned(&self, start: u64, len: u64) -> Answer<()> {
         self.inner.executor.host_touch(HostOp::Free, start, len);
-        self.inner.wait_unused(start, len).free_host(start)
+        let mut memory = self.inner.wait_unused(start, len);
+        let registered = memory.registered_in(start);
+        let answer = memory.free_host(start);
+        drop(memory);
+        if let Some(registered) = registered.filter(|_| answer.is_ok()) {
+            let text = format!("{} of {start:#x} while {registered}", Made::now());
+            self.inner.found(MisuseKind::FreeWhileRegistered, text);
+        }
+        answer
     }
 
     /// What is to be freed must not be null, which is seen before the wait.

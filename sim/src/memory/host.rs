@@ -133,11 +133,21 @@ impl Memory {
     pub(crate) fn free_host(&mut self, start: u64) -> Answer<()> {
         let len = self.host_len(start)?;
         if let Some(block) = self.host.blocks.remove(&start) {
+            // What is registered of it would be memory that is gone.
+            self.host.registered.retain(|&range, _| range < start || range - start >= len);
             release(start, block.layout);
         }
         let pool = self.host_pool();
         self.pools[pool].used -= len;
         Ok(())
+    }
+
+    /// What is registered of the pinned block that starts there: the first range with the call that
+    /// registered it.
+    pub(crate) fn registered_in(&self, start: u64) -> Option<String> {
+        let len = self.host_len(start).ok()?;
+        let (range, registered) = self.host.registered.range(start..start.saturating_add(len)).next()?;
+        Some(format!("{range:#x} of {} bytes is registered by {}", registered.len, registered.made))
     }
 
     /// `aclrtHostRegister`: the address devices use, which is the host's.
