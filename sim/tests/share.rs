@@ -152,6 +152,8 @@ fn a_chunk_is_one_memory_in_two_processes() {
         sim.set_share_pids(shared, &[other.id()]).unwrap();
         let theirs = other.number(&format!("import {shared}"));
         assert_eq!(other.number(&format!("import {shared}")), theirs, "imports count on one object");
+        let part = other.ask(&format!("map {theirs} {HUGE}"));
+        assert_eq!(part, codes::RT_PARAM_INVALID.to_string(), "the size is the exporter's");
         let at = other.number(&format!("map {theirs} {}", 3 * HUGE));
         assert_eq!((other.number(&format!("read {at}")), other.number("used")), (8, 0));
         other.number(&format!("write {} 99", at + HUGE));
@@ -217,6 +219,35 @@ fn a_block_is_imported_by_its_key() {
         assert_eq!(other.ask(&format!("read {at}")), codes::RT_PARAM_INVALID.to_string());
         sim.ipc_close(&key).unwrap();
         assert_eq!(sim.ipc_close(&key), Err(codes::RT_PARAM_INVALID));
+        sim.free(block).unwrap();
+        assert_eq!(sim.physical_bytes(0), 0);
+    }
+}
+
+#[test]
+fn a_key_ends_with_its_exporter_and_names_the_same_memory_again() {
+    for (backing, role) in backings() {
+        let sim = machine(backing);
+        let block = sim.malloc(HUGE - 32, 0).unwrap();
+        sim.fill_bytes(block, HUGE, 3).unwrap();
+        let key = sim.ipc_export_key(block, 100, 65, 0).unwrap();
+        let mut other = Other::start(role);
+        sim.ipc_set_import_pids(&key, &[other.id()]).unwrap();
+        let at = other.number(&format!("open {key}"));
+        sim.ipc_close(&key).unwrap();
+        assert_eq!(other.number(&format!("read {at}")), 3, "what is open stays");
+        let again = sim.ipc_export_key(block, 100, 65, 0).unwrap();
+        sim.fill_bytes(block, 1, 9).unwrap();
+        assert_eq!(other.number(&format!("read {at}")), 9, "it is still the memory of both");
+        assert_eq!(other.ask(&format!("close {key}")), "0");
+        assert_eq!(other.ask(&format!("open {again}")), codes::RT_NO_PERMISSION.to_string());
+        sim.ipc_set_import_pids(&again, &[other.id()]).unwrap();
+        let at = other.number(&format!("open {again}"));
+        assert_eq!(other.number(&format!("read {at}")), 9);
+        assert_eq!(other.ask(&format!("close {again}")), "0");
+        sim.ipc_close(&again).unwrap();
+        assert_eq!(other.ask(&format!("open {again}")), codes::RT_DRV_INTERNAL_ERROR.to_string());
+        assert_eq!(sim.ipc_set_import_pids(&again, &[1]), Err(codes::RT_PARAM_INVALID));
         sim.free(block).unwrap();
         assert_eq!(sim.physical_bytes(0), 0);
     }

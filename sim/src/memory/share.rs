@@ -58,6 +58,13 @@ impl Memory {
         if let Some(id) = chunk.share {
             return Ok(id);
         }
+        if let Place::Shared(file) = &chunk.place {
+            // It was exported before; those who still have it open share it on.
+            file.reopen(open)?;
+            let id = file.id();
+            self.named(handle, id);
+            return Ok(id);
+        }
         let id = ShareId::new();
         let shape = Shape { size: chunk.size, page: chunk.page, prop: chunk.prop, open };
         let file = Arc::new(SharedFile::create(id, &shape)?);
@@ -66,11 +73,18 @@ impl Memory {
         self.show_instead(handle, &place)?;
         let chunk = self.chunks.get_mut(&handle).ok_or(gone)?;
         let mut old = std::mem::replace(&mut chunk.place, place);
-        chunk.share = Some(id);
         let size = chunk.size;
         self.backing.discard(&mut old, pool, size);
-        self.exports.insert(id, handle);
+        self.named(handle, id);
         Ok(id)
+    }
+
+    /// The chunk is exported under that name.
+    fn named(&mut self, handle: u64, id: ShareId) {
+        if let Some(chunk) = self.chunks.get_mut(&handle) {
+            chunk.share = Some(id);
+            self.exports.insert(id, handle);
+        }
     }
 
     /// Whether the chunk has a name for other processes.
@@ -203,8 +217,8 @@ impl Memory {
         refuse(codes::RT_PARAM_INVALID, "the key is neither exported nor imported by this process")
     }
 
-    /// `aclrtIpcMemClose`. What was exported keeps its bytes and gets a new name when it is exported
-    /// again; processes that have it open keep it.
+    /// `aclrtIpcMemClose`. What was exported can be imported no more, until it is exported again;
+    /// processes that have it open keep it.
     pub(crate) fn close_block(&mut self, id: ShareId) -> Answer<()> {
         self.closing(id)?;
         if let Some((start, times)) = self.imported_blocks.get_mut(&id) {
@@ -216,10 +230,14 @@ impl Memory {
             }
             return Ok(());
         }
-        let handle = self.exports.remove(&id);
+        let handle = self.exports.get(&id).copied();
         if let Some(chunk) = handle.and_then(|handle| self.chunks.get_mut(&handle)) {
+            if let Place::Shared(file) = &chunk.place {
+                file.close()?;
+            }
             chunk.share = None;
         }
+        self.exports.remove(&id);
         Ok(())
     }
 

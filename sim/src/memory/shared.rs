@@ -27,6 +27,10 @@ const MAGIC: u64 = 0x3153_4d49_5341_4341;
 pub(crate) const MOST_PIDS: usize = 65_535;
 /// Words of the header before the list of processes.
 const WORDS: usize = 10;
+/// The word that says who may import: those listed, everybody, or nobody.
+const WHO: usize = 3;
+/// The export has ended: nobody may import.
+const NOBODY: u64 = 2;
 /// Bytes of the header: the words, the length of the list, the list.
 const ROOM: u64 = (WORDS + 1 + MOST_PIDS.div_ceil(2)) as u64 * 8;
 /// Headers begin at multiples of the largest page of a host, so that mapping the bytes shows no
@@ -38,6 +42,7 @@ const HEADER_ALIGN: u64 = 64 << 10;
 pub(crate) struct SharedFile {
     pub(super) fd: OwnedFd,
     size: u64,
+    id: ShareId,
 }
 
 /// Names an exported piece of memory among all processes.
@@ -99,7 +104,7 @@ impl SharedFile {
     /// A new file for `shape.size` bytes, with its header.
     pub(crate) fn create(id: ShareId, shape: &Shape) -> Result<Self, ShareError> {
         let fd = memfd_create(id.file_name(), MemfdFlags::CLOEXEC).map_err(|_| ShareError::Machine)?;
-        let file = Self { fd, size: shape.size };
+        let file = Self { fd, size: shape.size, id };
         ftruncate(&file.fd, file.header_at() + ROOM).map_err(|_| ShareError::Machine)?;
         let PhysicalProp { handle_type, allocation_type, attr, location, reserve } = shape.prop;
         let words: [u64; WORDS] = [
@@ -117,6 +122,27 @@ impl SharedFile {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         file.write(file.header_at(), &bytes).map_err(|()| ShareError::Machine)?;
         Ok(file)
+    }
+
+    /// What it is called.
+    pub(crate) fn id(&self) -> ShareId {
+        self.id
+    }
+
+    /// Ends the export: nobody may import any more. Those who have it open keep it.
+    pub(crate) fn close(&self) -> Result<(), ShareError> {
+        self.set_word(WHO, NOBODY)
+    }
+
+    /// Exports it again under its name, to all or to processes that are still to be listed.
+    pub(crate) fn reopen(&self, open: bool) -> Result<(), ShareError> {
+        self.write(self.list_at(), &0_u64.to_ne_bytes()).map_err(|()| ShareError::Machine)?;
+        self.set_word(WHO, u64::from(open))
+    }
+
+    fn set_word(&self, index: usize, value: u64) -> Result<(), ShareError> {
+        let at = self.header_at() + index as u64 * 8;
+        self.write(at, &value.to_ne_bytes()).map_err(|()| ShareError::Machine)
     }
 
     /// Lets these processes import it too.
@@ -145,7 +171,7 @@ impl SharedFile {
             // The exporter may close it meanwhile.
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
             let fd = open(&path, flags, Mode::empty()).map_err(|_| ShareError::Unknown)?;
-            let (file, shape) = Self::with_header(fd)?;
+            let (file, shape) = Self::with_header(fd, id)?;
             if !shape.open && !file.lists(std::process::id() as i32) {
                 return Err(ShareError::Forbidden);
             }
@@ -155,11 +181,11 @@ impl SharedFile {
     }
 
     /// Reads and checks the header, which another process wrote.
-    fn with_header(fd: OwnedFd) -> Result<(Self, Shape), ShareError> {
+    fn with_header(fd: OwnedFd, id: ShareId) -> Result<(Self, Shape), ShareError> {
         let whole = fstat(&fd).map_err(|_| ShareError::Machine)?.st_size as u64;
         let size = whole.checked_sub(ROOM).filter(|&size| size > 0).ok_or(ShareError::Unknown)?;
         // Before the size is known: the rounded size leads to the same header.
-        let mut file = Self { fd, size };
+        let mut file = Self { fd, size, id };
         let mut bytes = [0; WORDS * 8];
         file.read(size, &mut bytes).map_err(|()| ShareError::Machine)?;
         let word = |index: usize| {
@@ -170,7 +196,11 @@ impl SharedFile {
         let page = word(2);
         file.size = word(1);
         let sound = file.size > 0 && file.size <= size && file.header_at() == size;
+        let who = word(WHO);
         if word(0) != MAGIC || !sound || !page.is_power_of_two() || !file.size.is_multiple_of(page) {
+            return Err(ShareError::Unknown);
+        }
+        if who == NOBODY {
             return Err(ShareError::Unknown);
         }
         let size = file.size;
@@ -182,7 +212,7 @@ impl SharedFile {
             location,
             reserve: word(9),
         };
-        Ok((file, Shape { size, page, prop, open: word(3) != 0 }))
+        Ok((file, Shape { size, page, prop, open: who != 0 }))
     }
 
     fn header_at(&self) -> u64 {
@@ -327,6 +357,12 @@ mod tests {
         let mut bytes = [0; 5];
         other.read(5, &mut bytes).unwrap();
         assert_eq!(&bytes, b"bytes");
+        file.close().unwrap();
+        assert_eq!(SharedFile::open(id).map(|_| ()), Err(ShareError::Unknown));
+        file.reopen(false).unwrap();
+        assert_eq!(SharedFile::open(id).map(|_| ()), Err(ShareError::Forbidden), "the list is a new one");
+        file.reopen(true).unwrap();
+        assert!(SharedFile::open(id).is_ok());
         drop((file, other));
         assert_eq!(SharedFile::open(id).map(|_| ()), Err(ShareError::Unknown));
         let gone = ShareId { process: u32::MAX, ..id };

@@ -213,7 +213,7 @@ impl Memory {
         if before.is_some_and(|(&other, mapping)| other + mapping.len > start) {
             return busy("something is mapped there");
         }
-        self.check_map_size(size, chunk.size)?;
+        self.check_map_size(size, chunk)?;
         if reservation.small {
             return busy("a reservation below 2 MiB takes no handles");
         }
@@ -223,13 +223,17 @@ impl Memory {
         Ok(base)
     }
 
-    fn check_map_size(&self, size: u64, available: u64) -> Answer<()> {
+    fn check_map_size(&self, size: u64, chunk: &Chunk) -> Answer<()> {
+        let available = chunk.size;
         if size > available {
             let code = match self.soc {
                 Soc::Ascend910B => codes::RT_MEMORY_ALLOCATION,
                 Soc::Ascend950 => codes::RT_PARAM_INVALID,
             };
             return refuse(code, "larger than the chunk");
+        }
+        if chunk.imported && size != available {
+            return refuse(codes::RT_PARAM_INVALID, "an imported chunk is mapped with its exporter's size");
         }
         if self.strict && size != available {
             return refuse(
