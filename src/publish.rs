@@ -23,7 +23,7 @@
 
 mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -86,6 +86,39 @@ pub struct PoolFigures {
     pub active_bytes: u64,
     /// With physical memory behind them.
     pub reserved_bytes: u64,
+}
+
+/// What was published of pools and limits: a metric keeps its value until it is set again, so what is gone is told once
+/// more, as nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pools: BTreeSet<(DeviceId, u64, String)>,
+    limits: BTreeSet<DeviceId>,
+}
+
+impl Published {
+    /// The figures with what was published before and is gone: pools without bytes, and a limit of the device's memory.
+    pub(crate) fn renew(&mut self, mut all: Vec<DeviceFigures>) -> Vec<DeviceFigures> {
+        let before = core::mem::take(self);
+        for figures in &mut all {
+            let device = figures.device;
+            let there = figures.pools.iter().map(|pool| (device, pool.pool, pool.tag.clone()));
+            self.pools.extend(there);
+            let gone = before.pools.iter().filter(|pool| pool.0 == device && !self.pools.contains(pool));
+            let gone = gone.map(|(_, pool, tag)| PoolFigures {
+                pool: *pool,
+                tag: tag.clone(),
+                ..PoolFigures::default()
+            });
+            figures.pools.extend(gone);
+            match figures.limit_bytes {
+                Some(_) => _ = self.limits.insert(device),
+                None if before.limits.contains(&device) => figures.limit_bytes = Some(figures.total_bytes),
+                None => {}
+            }
+        }
+        all
+    }
 }
 
 impl PoolFigures {
@@ -231,7 +264,7 @@ impl DeviceAllocator {
     /// program has installed; without one nothing happens. On demand, from any thread. The lock of a device is
     /// held for the copy of its statistics only. [`publish::METRICS`](METRICS) lists the names.
     pub fn publish(&self) {
-        for figures in self.figures() {
+        for figures in self.figures_to_publish() {
             figures.publish(&[]);
         }
     }
@@ -241,7 +274,7 @@ impl DeviceAllocator {
     /// copy and recording took about 95 ns for each block where it was measured. A stream is of the class `default`
     /// (stream 0) or `other`.
     pub fn publish_blocks(&self) {
-        for figures in self.figures() {
+        for figures in self.figures_to_look_at() {
             if let Ok(snapshot) = self.snapshot(figures.device) {
                 publish_snapshot(&figures, &snapshot);
             }
@@ -276,10 +309,12 @@ fn turns_between_looks(period: Duration) -> u64 {
 
 fn turn(allocator: &Weak<DeviceAllocator>, looks: bool) {
     let Some(allocator) = allocator.upgrade() else { return };
-    for figures in allocator.figures() {
-        figures.publish(&[]);
-        if looks
-            && figures.may_be_looked_at()
+    allocator.publish();
+    if !looks {
+        return;
+    }
+    for figures in allocator.figures_to_look_at() {
+        if figures.may_be_looked_at()
             && let Ok(snapshot) = allocator.snapshot(figures.device)
         {
             publish_snapshot(&figures, &snapshot);

@@ -115,6 +115,32 @@ fn pools_are_told_apart_and_add_up() {
     allocator.deallocate(other).unwrap();
 }
 
+/// A metric keeps its value until it is set again.
+#[test]
+fn what_is_gone_is_told_once_more() {
+    let (_, allocator) = allocator();
+    let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let block = allocator.allocate_in(pool, 8 << 20, 0, Stream(0)).unwrap();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let all = || {
+        allocator.publish();
+        allocator.publish_blocks();
+    };
+    metrics::with_local_recorder(&recorder, all);
+    allocator.deallocate(block).unwrap();
+    allocator.release_pool(pool).unwrap();
+    allocator.empty_cache(None).unwrap();
+    allocator.set_memory_limit(0, None).unwrap();
+    metrics::with_local_recorder(&recorder, all);
+    let values = seen(&snapshotter).values;
+    let of = |name: &str| values[&format!("{name}{{device=0}}")];
+    assert_eq!(of("ascend_alloc_limit_bytes"), of("ascend_alloc_device_bytes"), "there is no limit any more");
+    let pool = format!("{{device=0,pool={},tag=weights", pool.serial);
+    let left: Vec<_> = values.iter().filter(|(name, _)| name.contains(&pool)).collect();
+    assert!(left.len() > 3 && left.iter().all(|&(_, &value)| value == 0.0), "{left:?}");
+}
+
 #[test]
 fn blocks_are_counted_by_pool_class_of_stream_and_state() {
     let (sim, allocator) = allocator();

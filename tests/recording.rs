@@ -266,6 +266,66 @@ fn files_take_turns_and_the_oldest_go() {
 }
 
 /// A full disk: `/dev/full` takes nothing.
+/// Allocates and frees so often, and has the file written.
+fn churn(allocator: &DeviceAllocator, times: usize) {
+    for _ in 0..times {
+        let ptr = allocator.allocate(0, 3 * MIB, 0, S0).unwrap();
+        allocator.deallocate(ptr).unwrap();
+    }
+    assert!(allocator.flush_files());
+}
+
+#[test]
+fn a_file_that_cannot_be_put_aside_grows_on() {
+    let folder = folder("aside");
+    let path = folder.join("e.txt");
+    std::fs::create_dir_all(folder.join("e.1.txt/in the way")).unwrap();
+    let (_, allocator) = allocator("", 1);
+    allocator.start_history_file(path.to_str().unwrap(), 2000, 2).unwrap();
+    for _ in 0..4 {
+        churn(&allocator, 40);
+    }
+    let before = allocator.failed_writes();
+    assert!(before > 0, "it is counted");
+    assert!(allocator.flush_files());
+    assert_eq!(allocator.failed_writes(), before, "tried again with the next piece only");
+    let all = events(&lines(&path));
+    assert_eq!(
+        (all[0].sequence, all.len() as u64),
+        (1, allocator.history_status().last),
+        "nothing is missing"
+    );
+    // Once the place is free it is put aside, and a file that somebody else has removed is none too many.
+    std::fs::remove_dir_all(folder.join("e.1.txt")).unwrap();
+    churn(&allocator, 1);
+    std::fs::remove_file(folder.join("e.1.txt")).unwrap();
+    for _ in 0..4 {
+        churn(&allocator, 40);
+    }
+    assert_eq!(allocator.failed_writes(), before);
+    drop(allocator);
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn allocators_with_one_name_write_over_no_file_of_each_other() {
+    let folder = folder("two");
+    let path = folder.join("e.txt");
+    let allocators = [(); 3].map(|()| allocator("", 1).1);
+    for allocator in &allocators {
+        allocator.start_history_file(path.to_str().unwrap(), 2000, 100).unwrap();
+    }
+    for _ in 0..6 {
+        allocators.iter().for_each(|allocator| churn(allocator, 40));
+    }
+    assert!(allocators.iter().all(DeviceAllocator::stop_history_file));
+    let written: u64 = allocators.iter().map(|allocator| allocator.history_status().last).sum();
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let read: u64 = entries.map(|entry| events(&lines(&entry.unwrap().path())).len() as u64).sum();
+    assert_eq!(read, written);
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
 #[test]
 fn a_full_disk_disturbs_nobody_and_is_counted() {
     let (_, allocator) = allocator("history_file:/dev/full,trace_file:/dev/full.trace/no", 1);

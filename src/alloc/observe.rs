@@ -17,6 +17,7 @@ use crate::history::trace::{Before, Recording};
 use crate::history::worker::Worker;
 use crate::history::writer::Writer;
 use crate::history::{Action, Event, HistoryBatch, HistoryOptions, HistoryStatus, intern, set_context};
+use crate::publish::Published;
 use crate::snapshot::{DeviceState, FullSnapshot};
 use crate::sync::plain::Mutex;
 
@@ -31,6 +32,10 @@ pub(super) struct Tellers {
     /// Held while calls are sent another way.
     pub(super) following: Mutex<()>,
     trace: Mutex<Option<Writer>>,
+    /// What metrics were set of pools and limits, so that what is gone is told once more.
+    pub(super) published: Mutex<Published>,
+    /// The same of what needs a look at each block.
+    pub(super) published_blocks: Mutex<Published>,
     /// Reports about requests that failed.
     pub(super) oom: Option<OomReports>,
     /// What could not be written.

@@ -8,16 +8,16 @@
 //! | `# lost COUNT` | so many events before the next line are missing |
 
 use core::fmt::{self, Write as _};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use super::context::{ContextId, context};
 use super::event::{Action, Event};
 use super::log::Batch;
 use super::output::Output;
-use super::paths::{OwnPath, numbered};
+use super::paths::OwnPath;
 use super::writer::Sink;
 
 /// The first line of a file.
@@ -107,8 +107,10 @@ pub(crate) struct Journal {
     most_bytes: u64,
     most_files: u32,
     file: Option<Output>,
-    /// Files that have a number: the numbers given so far.
-    aside: u32,
+    /// Files that have a number, the oldest first.
+    aside: VecDeque<OwnPath>,
+    /// The last number given.
+    number: u32,
     /// Contexts that the file explains.
     explained: BTreeSet<ContextId>,
     /// Events that could not be written since the last that could.
@@ -118,29 +120,34 @@ pub(crate) struct Journal {
 impl Journal {
     /// Files of at most `most_bytes` bytes (a little more: they end with a whole piece), at most `most_files` of them.
     pub(crate) fn new(path: OwnPath, most_bytes: u64, most_files: u32) -> Self {
-        Self { path, most_bytes, most_files, file: None, aside: 0, explained: BTreeSet::new(), lost: 0 }
+        let (aside, explained) = Default::default();
+        Self { path, most_bytes, most_files, file: None, aside, number: 0, explained, lost: 0 }
     }
 
-    fn numbered(&self, number: u32) -> PathBuf {
-        numbered(self.path.path(), number)
-    }
-
-    /// Puts a file that is long enough aside, and removes the oldest if there are too many.
+    /// Puts a file that is long enough aside, and removes the oldest if there are too many. One that cannot be put aside
+    /// grows on.
     fn turn(&mut self) -> io::Result<()> {
         if self.file.as_ref().is_none_or(|file| file.len() < self.most_bytes) {
             return Ok(());
         }
-        self.file = None;
         if self.most_files == 1 {
+            self.file = None;
             return Ok(());
         }
-        self.aside += 1;
-        std::fs::rename(self.path.path(), self.numbered(self.aside))?;
+        let (mut aside, number) = self.path.aside(self.number + 1);
+        std::fs::rename(self.path.path(), aside.path())?;
+        aside.keep_as(&self.path);
+        self.file = None;
+        self.number = number;
+        self.aside.push_back(aside);
         // So many have numbers beside the one that is written.
-        if let Some(oldest) = (self.aside + 1).checked_sub(self.most_files).filter(|&oldest| oldest > 0) {
-            std::fs::remove_file(self.numbered(oldest))?;
+        let mut removed = Ok(());
+        while self.aside.len() as u64 >= u64::from(self.most_files)
+            && let Some(oldest) = self.aside.pop_front()
+        {
+            removed = removed.and(oldest.remove());
         }
-        Ok(())
+        removed
     }
 
     fn text(&mut self, batch: &Batch, title: bool) -> String {
@@ -168,6 +175,9 @@ impl Journal {
 
 impl Sink for Journal {
     fn write(&mut self, batch: &Batch, _last: bool) -> io::Result<()> {
+        if self.file.is_some() && batch.events.is_empty() && batch.lost == 0 {
+            return Ok(());
+        }
         let turned = self.turn();
         let begins = self.file.is_none();
         if begins {
@@ -179,8 +189,6 @@ impl Sink for Journal {
                     return Err(error);
                 }
             }
-        } else if batch.events.is_empty() && batch.lost == 0 {
-            return turned;
         }
         let text = self.text(batch, begins);
         let written = self.file.as_mut().map_or(Ok(()), |file| file.append(&text));

@@ -40,6 +40,33 @@ impl OwnPath {
         own
     }
 
+    /// A place to put the file aside, with the first number from `from` on that nobody of this process uses; the number.
+    pub(crate) fn aside(&self, from: u32) -> (Self, u32) {
+        let mut taken = TAKEN.lock();
+        let mut number = from;
+        let mut path = numbered(&self.path, number);
+        while taken.contains(&path) {
+            number += 1;
+            path = numbered(&self.path, number);
+        }
+        taken.push(path.clone());
+        (Self { path, for_ever: false }, number)
+    }
+
+    /// Keeps the path as long as that of the file it was put aside from.
+    pub(crate) fn keep_as(&mut self, of: &Self) {
+        self.for_ever = of.for_ever;
+    }
+
+    /// Removes what is there; somebody may have done so before. The path is free for others then.
+    pub(crate) fn remove(mut self) -> std::io::Result<()> {
+        self.for_ever = false;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            answer => answer,
+        }
+    }
+
     /// The path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
