@@ -411,6 +411,20 @@ fn errors_of_the_library_come_through_with_its_words() {
 }
 
 #[test]
+fn no_error_stays_in_the_library() {
+    let (stand_in, driver) = on_device_1(FULL, "driver_last_error");
+    stand_in.fail("aclrtUnmapMem", 507_899, 1, "the range is busy");
+    driver.unmap(1, 0x12c0_0000_0000).expect_err("it is told to fail");
+    assert_eq!(stand_in.last_error(), 0, "it was answered");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            done(driver.synchronize_device(1));
+            assert_eq!(stand_in.last_error(), 0, "that the thread has no device is no error");
+        });
+    });
+}
+
+#[test]
 fn words_of_an_error_on_another_thread_are_not_lost() {
     let stand_in = StandIn::new(FULL, "driver_words_elsewhere");
     let driver = stand_in.driver();

@@ -18,6 +18,8 @@ static HOSTILE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("hostile"));
 
 static HISTORY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("history"));
 
+static SCRIPTS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("scripts"));
+
 static FRAMEWORKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("frameworks"));
 
 #[track_caller]
@@ -79,6 +81,26 @@ fn histories_and_files_of_them() {
             }
         }
     }
+}
+
+#[test]
+fn b46_codes_are_kept_and_none_stays_in_the_runtime_library() {
+    scenario(&SCRIPTS, "codes");
+}
+
+#[test]
+fn b35_other_devices_are_left_alone() {
+    scenario(&SCRIPTS, "devices");
+}
+
+#[test]
+fn b14_b22_the_record_of_the_block_decides_and_sizes_have_64_bits() {
+    scenario(&SCRIPTS, "sizes");
+}
+
+#[test]
+fn b47_a_text_given_in_code_goes_first_and_only_once() {
+    scenario(&SCRIPTS, "settings");
 }
 
 #[test]

@@ -238,6 +238,8 @@ typedef enum aclrtStreamState {
     ACL_RT_STREAM_STATE_DESTROY_PRE = 2
 } aclrtStreamState;
 
+typedef enum aclrtLastErrLevel { ACL_RT_THREAD_LEVEL = 0 } aclrtLastErrLevel;
+
 typedef void (*aclrtCallback)(void *userData);
 typedef void (*aclrtDeviceStateCallback)(int32_t deviceId, aclrtDeviceState state, void *args);
 typedef void (*aclrtStreamStateCallback)(aclrtStream stream, aclrtStreamState state, void *args);
@@ -251,6 +253,8 @@ aclError aclsysGetVersionNum(char *pkgName, int32_t *versionNum); /* since 8.5 *
 const char *aclrtGetSocName(void);
 /* Read once, then empty; the text lives until the next call. */
 const char *aclGetRecentErrMsg(void);
+/* The code of the calling thread's last failed call, which is then forgotten. */
+aclError aclrtGetLastError(aclrtLastErrLevel level);
 
 /* ---- Devices and contexts ------------------------------------------------------------------- */
 

@@ -17,8 +17,8 @@ pub use allocator::AllocatorFunctions;
 use core::ffi::{CStr, c_int};
 use core::fmt;
 
-use super::codes;
 use super::table::Acl;
+use super::{codes, sys};
 use crate::driver::{CODE_NOT_SUPPORTED, DriverError, DriverResult};
 
 impl Acl {
@@ -43,6 +43,7 @@ impl Acl {
     /// The error of a call that answered a code, with what the library says about it.
     #[cold]
     fn failure(&self, call: &'static str, code: i32, arguments: fmt::Arguments<'_>) -> DriverError {
+        self.forget_last_error();
         DriverError {
             call,
             arguments: arguments.to_string(),
@@ -67,6 +68,16 @@ impl Acl {
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// Takes the code of this thread's last failed call away from the library. It was answered here and is dealt with;
+    /// left there, a program that looks for errors of its own calls would find it.
+    #[cold]
+    fn forget_last_error(&self) {
+        if let Some(function) = self.functions.aclrtGetLastError {
+            // SAFETY: no pointers; any level is checked.
+            let _known = unsafe { function(sys::ACL_RT_THREAD_LEVEL) };
+        }
     }
 }
 

@@ -289,6 +289,8 @@ pub type aclrtDeviceState = ::core::ffi::c_uint;
 pub const ACL_RT_STREAM_STATE_CREATE_POST: aclrtStreamState = 1;
 pub const ACL_RT_STREAM_STATE_DESTROY_PRE: aclrtStreamState = 2;
 pub type aclrtStreamState = ::core::ffi::c_uint;
+pub const ACL_RT_THREAD_LEVEL: aclrtLastErrLevel = 0;
+pub type aclrtLastErrLevel = ::core::ffi::c_uint;
 pub type aclrtCallback = ::core::option::Option<
     unsafe extern "C" fn(userData: *mut ::core::ffi::c_void),
 >;
@@ -349,6 +351,9 @@ pub struct Functions {
     >,
     pub aclrtGetSocName: Option<unsafe extern "C" fn() -> *const ::core::ffi::c_char>,
     pub aclGetRecentErrMsg: Option<unsafe extern "C" fn() -> *const ::core::ffi::c_char>,
+    pub aclrtGetLastError: Option<
+        unsafe extern "C" fn(level: aclrtLastErrLevel) -> aclError,
+    >,
     pub aclrtGetDeviceCount: Option<unsafe extern "C" fn(count: *mut u32) -> aclError>,
     pub aclrtGetDevice: Option<unsafe extern "C" fn(deviceId: *mut i32) -> aclError>,
     pub aclrtSetDevice: Option<unsafe extern "C" fn(deviceId: i32) -> aclError>,
@@ -779,15 +784,16 @@ pub struct Functions {
 macro_rules! with_function_names {
     ($then:ident) => {
         $then ! { aclInit, aclrtGetVersion, aclsysGetVersionNum, aclrtGetSocName,
-        aclGetRecentErrMsg, aclrtGetDeviceCount, aclrtGetDevice, aclrtSetDevice,
-        aclrtResetDevice, aclrtSynchronizeDevice, aclrtSynchronizeDeviceWithTimeout,
-        aclrtDeviceGetBareTgid, aclrtGetPrimaryCtxState, aclrtCreateContext,
-        aclrtDestroyContext, aclrtSetCurrentContext, aclrtGetCurrentContext,
-        aclrtCtxGetCurrentDefaultStream, aclrtDeviceCanAccessPeer,
-        aclrtDeviceEnablePeerAccess, aclrtDeviceDisablePeerAccess,
-        aclrtRegDeviceStateCallback, aclrtRegStreamStateCallback, aclrtCreateStream,
-        aclrtCreateStreamWithConfig, aclrtDestroyStream, aclrtStreamQuery,
-        aclrtSynchronizeStream, aclrtSynchronizeStreamWithTimeout, aclrtStreamWaitEvent,
+        aclGetRecentErrMsg, aclrtGetLastError, aclrtGetDeviceCount, aclrtGetDevice,
+        aclrtSetDevice, aclrtResetDevice, aclrtSynchronizeDevice,
+        aclrtSynchronizeDeviceWithTimeout, aclrtDeviceGetBareTgid,
+        aclrtGetPrimaryCtxState, aclrtCreateContext, aclrtDestroyContext,
+        aclrtSetCurrentContext, aclrtGetCurrentContext, aclrtCtxGetCurrentDefaultStream,
+        aclrtDeviceCanAccessPeer, aclrtDeviceEnablePeerAccess,
+        aclrtDeviceDisablePeerAccess, aclrtRegDeviceStateCallback,
+        aclrtRegStreamStateCallback, aclrtCreateStream, aclrtCreateStreamWithConfig,
+        aclrtDestroyStream, aclrtStreamQuery, aclrtSynchronizeStream,
+        aclrtSynchronizeStreamWithTimeout, aclrtStreamWaitEvent,
         aclrtCreateEventExWithFlag, aclrtDestroyEvent, aclrtRecordEvent,
         aclrtQueryEventStatus, aclrtSynchronizeEvent, aclrtSynchronizeEventWithTimeout,
         aclmdlRICaptureGetInfo, aclmdlRICaptureThreadExchangeMode,

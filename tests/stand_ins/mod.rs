@@ -156,6 +156,12 @@ impl StandIn {
         unsafe { self.symbol::<extern "C" fn() -> *mut c_void>(c"stand_in_context")() }
     }
 
+    /// The code of this thread's last failed call, if nobody has taken it.
+    pub fn last_error(&self) -> c_int {
+        // SAFETY: the type is that of runtime.c.
+        unsafe { self.symbol::<extern "C" fn() -> c_int>(c"stand_in_last_error")() }
+    }
+
     /// # Safety
     ///
     /// `T` is the type of the symbol.

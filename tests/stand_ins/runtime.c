@@ -45,6 +45,7 @@ static int capture_status;
 
 static __thread struct context *current;
 static __thread char message[128];
+static __thread int last_error;
 static __thread char shown[128];
 
 /* ---- What the tests call -------------------------------------------------------------------- */
@@ -81,6 +82,8 @@ void stand_in_set_capture(int status) { capture_status = status; }
 int stand_in_references(int device) { return references[device]; }
 /* The context of the calling thread, null without one. */
 void *stand_in_context(void) { return current; }
+/* The code of the calling thread's last failed call, if nobody has taken it. */
+int stand_in_last_error(void) { return last_error; }
 
 /* ---- Inside --------------------------------------------------------------------------------- */
 
@@ -100,7 +103,7 @@ static int enter(const char *call, const char *arguments, ...) {
     for (size_t i = 0; i < sizeof failures / sizeof failures[0] && code == 0; i++) {
         if (failures[i].times > 0 && strcmp(failures[i].call, call) == 0) {
             failures[i].times--;
-            code = failures[i].code;
+            code = last_error = failures[i].code;
             snprintf(message, sizeof message, "%s", failures[i].message);
         }
     }
@@ -110,6 +113,7 @@ static int enter(const char *call, const char *arguments, ...) {
 
 static int refuse(int code, const char *text) {
     snprintf(message, sizeof message, "%s", text);
+    last_error = code;
     return code;
 }
 
@@ -163,6 +167,15 @@ const char *aclGetRecentErrMsg(void) {
     memcpy(shown, message, sizeof shown);
     message[0] = 0;
     return shown;
+}
+
+aclError aclrtGetLastError(aclrtLastErrLevel level) {
+    if (level != ACL_RT_THREAD_LEVEL) {
+        return 100000;
+    }
+    int code = last_error;
+    last_error = 0;
+    return code;
 }
 
 /* ---- Devices and contexts ------------------------------------------------------------------- */

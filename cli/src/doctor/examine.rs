@@ -262,6 +262,7 @@ fn consequence(symbol: &str) -> &'static str {
         "aclrtGetVersion" | "aclsysGetVersionNum" => "the version cannot be told",
         "aclrtGetSocName" => "the part is unknown, so blocks get a pad of 32 bytes",
         "aclGetRecentErrMsg" => "errors come without the library's own words",
+        "aclrtGetLastError" => "programs that look for a last error may see one that was dealt with",
         "aclmdlRICaptureGetInfo" => "streams count as not capturing",
         _ => "the allocator's main path does not call it",
     }

@@ -79,6 +79,7 @@ impl Acl {
         if code == codes::SUCCESS {
             return Some(device);
         }
+        self.forget_last_error();
         if let Some(function) = self.functions.aclGetRecentErrMsg {
             // The library has written a message about this; read away, it cannot turn up later.
             // SAFETY: no arguments, and the answer is not looked at.
