@@ -67,6 +67,16 @@ fn b10_blocks_recorded_on_a_stream_that_is_gone() {
 }
 
 #[test]
+fn b10_a_dead_handle_is_answered_by_a_device_wait() {
+    scripts::b10_a_dead_handle_is_answered_by_a_device_wait(classic());
+}
+
+#[test]
+fn b10_a_dead_handle_is_never_used() {
+    scripts::b10_a_dead_handle_is_never_used(classic());
+}
+
+#[test]
 fn b11_nothing_is_freed_under_running_work() {
     let mut world = classic().build();
     let s0 = world.stream();

@@ -56,6 +56,30 @@ fn b02_waiting_block_is_used_before_failing() {
     scripts::b02_waiting_block_is_used_before_failing(Setup::default());
 }
 
+/// B04: a limit for splits counts for fixed blocks only, so that growable segments stay as large as they are needed.
+#[test]
+fn b04_a_split_limit_makes_no_difference_to_growable_segments() {
+    let mut world = Setup::default().conf("max_split_size_mb:128").capacity(16 * G).build();
+    world.contents = false;
+    let s0 = world.stream();
+    for cycle in 0..=100 {
+        let a = world.alloc(91 * M, s0);
+        let b = world.alloc(91 * M / 2, s0);
+        world.alloc(2 * M, s0);
+        world.free(a);
+        world.free(b);
+        let sizes = match cycle {
+            0 => (2 * M, 140 * M),
+            20 => (42 * M, 180 * M),
+            100 => (202 * M, 340 * M),
+            _ => continue,
+        };
+        assert_eq!((world.allocated(), world.reserved()), sizes, "{cycle}");
+        assert_eq!((world.stats().num_alloc_retries, world.stats().num_ooms), (0, 0), "{cycle}");
+    }
+    world.close();
+}
+
 #[test]
 fn b05_a_stream_an_epoch_with_the_hook() {
     let mut world = Setup::default().build();
@@ -147,23 +171,14 @@ fn b10_blocks_recorded_on_a_stream_that_is_gone() {
     scripts::b10_blocks_recorded_on_a_stream_that_is_gone(Setup::default());
 }
 
-/// B10 without the hook: the driver refuses the dead handle, and the device is waited for.
 #[test]
 fn b10_a_dead_handle_is_answered_by_a_device_wait() {
-    let mut world = Setup::default().build();
-    world.sim.executor().set_destroy_waits(false);
-    let (s0, s1) = (world.stream(), world.stream());
-    let a = world.alloc(600 * M, s0);
-    world.work(s1, "t1", a);
-    world.record(a, s1);
-    world.sim.on_device(0, || world.sim.destroy_stream(s1.0)).unwrap().expect("destroyed");
-    world.free(a);
-    assert_eq!(world.active(), 600 * M, "t1 may still run");
-    let b = world.alloc(600 * M, s0);
-    world.work(s0, "first use of B", b);
-    world.verify();
-    assert_eq!(world.stats().calls.wait_device, 1);
-    world.close();
+    scripts::b10_a_dead_handle_is_answered_by_a_device_wait(Setup::default());
+}
+
+#[test]
+fn b10_a_dead_handle_is_never_used() {
+    scripts::b10_a_dead_handle_is_never_used(Setup::default());
 }
 
 #[test]

@@ -114,6 +114,37 @@ fn b40_an_observer_may_panic() {
     world.close();
 }
 
+/// B40: an observer that panics when it is told that memory is out; the panic comes through, and nothing else.
+#[test]
+fn b40_an_observer_of_a_failure_may_panic() {
+    for conf in ["", common::CLASSIC] {
+        let mut world = Setup::default().conf(conf).build();
+        let s0 = world.stream();
+        let a = world.alloc(600 * M, s0);
+        world.alloc.set_event_hook(Some(Arc::new(|event: &MemoryEvent| {
+            if event.action == Action::OutOfMemory {
+                std::panic::resume_unwind(Box::new("the observer"));
+            }
+        })));
+        let request = std::panic::AssertUnwindSafe(|| world.alloc.allocate(0, 600 * M, 0, s0));
+        let thrown = std::panic::catch_unwind(request).expect_err("the observer's panic comes through");
+        assert_eq!(thrown.downcast_ref::<&str>(), Some(&"the observer"));
+        world.verify();
+        assert_eq!((world.stats().num_ooms, world.allocated()), (1, 600 * M));
+        let alloc = &world.alloc;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let small = alloc.allocate(0, 512, 0, s0).expect("memory");
+                alloc.deallocate(small).expect("freed");
+            });
+        });
+        world.alloc.set_event_hook(None);
+        world.free(a);
+        world.alloc(600 * M, s0);
+        world.close();
+    }
+}
+
 /// B40: what the hook is told, in order, of a life of memory.
 #[test]
 fn b40_the_hook_is_told_of_everything() {

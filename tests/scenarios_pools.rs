@@ -46,6 +46,12 @@ impl Rig {
         let block = self.allocator.allocate(0, 20 * M, 0, self.stream).unwrap();
         self.allocator.record_stream(block, other).unwrap();
         self.allocator.deallocate(block).unwrap();
+        let waits = ["aclrtSynchronizeDevice", "aclrtSynchronizeStream", "aclrtSynchronizeEvent"];
+        let before = waits.map(|call| self.sim.count(call));
+        let again = self.allocator.allocate(0, 20 * M, 0, self.stream).unwrap();
+        assert_eq!(again, block, "the other stream has passed it");
+        assert_eq!(waits.map(|call| self.sim.count(call)), before);
+        self.allocator.deallocate(again).unwrap();
         self.allocator.empty_cache(None).unwrap();
         assert_eq!(self.allocator.stats(0).unwrap().active_bytes.all.current, 0);
     }
@@ -111,6 +117,9 @@ fn b26_nothing_is_given_back_while_a_capture_runs() {
             "aclrtUnmapMem",
             "aclrtFree",
             "aclrtSynchronizeDevice",
+            "aclrtSynchronizeStream",
+            "aclrtSynchronizeEvent",
+            "aclrtStreamWaitEvent",
             "aclrtQueryEventStatus",
             "aclrtRecordEvent",
         ];
@@ -124,6 +133,7 @@ fn b26_nothing_is_given_back_while_a_capture_runs() {
         assert_eq!(report.cause, cause, "{conf}");
         assert_eq!(watched.map(count), before, "{conf}: only creating and mapping");
         assert_eq!(rig.sim.physical_bytes(0), physical, "{conf}: what the failed try created went back");
+        assert_eq!(rig.allocator.stats(0).unwrap().cached_handles, 0, "{conf}");
         drop(capture);
         let granted = rig.allocator.allocate(0, 700 * M, 0, rig.stream).unwrap();
         rig.allocator.deallocate(granted).unwrap();

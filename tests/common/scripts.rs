@@ -130,6 +130,58 @@ pub fn b10_blocks_recorded_on_a_stream_that_is_gone(setup: Setup) {
     world.close();
 }
 
+/// B10 without the hook: the driver refuses the dead handle, and the device is waited for.
+pub fn b10_a_dead_handle_is_answered_by_a_device_wait(setup: Setup) {
+    let mut world = setup.build();
+    world.sim.executor().set_destroy_waits(false);
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(600 * M, s0);
+    world.work(s1, "t1", a);
+    world.record(a, s1);
+    world.sim.on_device(0, || world.sim.destroy_stream(s1.0)).unwrap().expect("destroyed");
+    world.free(a);
+    assert_eq!(world.active(), 600 * M, "t1 may still run");
+    let b = world.alloc(600 * M, s0);
+    world.work(s0, "first use of B", b);
+    world.verify();
+    assert_eq!(world.stats().calls.wait_device, 1);
+    world.close();
+}
+
+/// B10 with the hook: once a stream is gone no call names it, whether blocks are freed before or after.
+pub fn b10_a_dead_handle_is_never_used(setup: Setup) {
+    let mut world = setup.build();
+    world.sim.executor().set_destroy_waits(false);
+    let (s0, s1) = (world.stream(), world.stream());
+    let (of_it, freed) = (world.alloc(20 * M, s1), world.alloc(20 * M, s1));
+    let (used, used_freed) = (world.alloc(20 * M, s0), world.alloc(20 * M, s0));
+    for (label, block) in [("t1", of_it), ("t2", freed), ("t3", used), ("t4", used_freed)] {
+        world.work(s1, label, block);
+    }
+    world.record(used, s1);
+    world.record(used_freed, s1);
+    world.free(freed);
+    world.free(used_freed);
+    world.destroy(s1);
+    world.sim.set_logging(true);
+    world.free(of_it);
+    world.free(used);
+    let new = world.alloc(900 * M, s0);
+    world.work(s0, "first use", new);
+    world.free(new);
+    world.alloc.empty_cache(None).expect("emptied");
+    world.verify();
+    let dead = format!("{:#x}", s1.0);
+    let log = world.sim.take_log();
+    assert!(!log.is_empty());
+    for entry in log {
+        let mut words = entry.arguments.split(|c: char| !c.is_ascii_alphanumeric());
+        assert!(!words.any(|word| word == dead), "{} {}", entry.function, entry.arguments);
+    }
+    assert_eq!((world.stats().num_ooms, world.reserved()), (0, 0));
+    world.close();
+}
+
 /// B13: pointers that are not the start of a live block, null, and requests of zero bytes.
 pub fn b13_bad_pointers_and_nothing(setup: Setup) {
     let mut world = setup.build();
@@ -156,16 +208,20 @@ pub fn b13_bad_pointers_and_nothing(setup: Setup) {
     world.sim.on_device(0, || world.sim.free_with_dev_sync(outside)).unwrap().expect("freed");
 
     let inside = DevicePtr(a.0 + 100);
+    let before = world.stats();
     refused_pointer(world.alloc.record_stream(inside, s1), inside, PointerKind::Interior);
     refused_pointer(world.alloc.grow_in_place(inside, 8 * M), inside, PointerKind::Interior);
     refused_pointer(world.alloc.shrink_in_place(inside, 2 * M), inside, PointerKind::Interior);
     refused_pointer(world.alloc.block_info(inside), inside, PointerKind::Interior);
+    assert_eq!(world.stats(), before);
     world.record(a, s0);
     let events = world.sim.count("aclrtRecordEvent");
     world.free(a);
     assert_eq!(world.sim.count("aclrtRecordEvent"), events, "its own stream needs no event");
     assert_eq!(world.active(), 0);
+    let before = world.stats();
     refused_pointer(world.alloc.record_stream(a, s1), a, PointerKind::NotLive);
+    assert_eq!(world.stats(), before);
     world.free_fails(a, PointerKind::NotLive);
     // The same for a small block, which rests in the front.
     let b = world.alloc(1000, s0);
@@ -184,7 +240,8 @@ pub fn b20_sizes_near_the_limit(setup: Setup) {
     let first = world.alloc(512, s0);
     world.free(first);
     const MAX: u64 = u64::MAX;
-    let mut sizes = vec![MAX, MAX - 1, MAX - 510, MAX - 511, 1 << 63, (1 << 63) + 1, 1 << 60, (1 << 48) + 1];
+    let mut sizes =
+        vec![MAX, MAX - 1, MAX - 510, MAX - 511, 1 << 63, (1 << 63) + 1, 1 << 60, (1 << 48) + 1, 1 << 48];
     sizes.extend((31..=543).step_by(32).map(|less| MAX - less));
     let before = world.sim.counters();
     for &bytes in &sizes {
@@ -207,6 +264,7 @@ pub fn b20_sizes_near_the_limit(setup: Setup) {
     let stats = world.stats();
     assert!(stats.segment.all.current <= before.segment.all.current, "a segment for a hopeless request");
     assert_eq!(stats.reserved_address_space, before.reserved_address_space);
+    assert_eq!(stats.allocated_bytes.all.current, before.allocated_bytes.all.current);
     let answer = world.try_alloc(0, 512, 1 << 63, s0);
     assert!(answer.is_err(), "{answer:?}");
     world.verify();
