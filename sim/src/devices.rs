@@ -49,7 +49,7 @@ pub(crate) struct Devices {
     next_context: u64,
     /// Links between devices (driver's numbers): the first may use memory of the second.
     pub(crate) peers: BTreeSet<(u32, u32)>,
-    /// Whether any device was ever set.
+    /// Whether any device was ever set, or a context of one made.
     pub(crate) opened: bool,
     /// `aclInit` calls that were not undone.
     pub(crate) inits: u64,
@@ -128,13 +128,17 @@ impl Devices {
             return refuse(codes::RT_CONTEXT_RELEASE_ERROR, "the device is not set");
         }
         state.references = if all { 0 } else { state.references - 1 };
-        if state.references > 0 {
-            return Ok(None);
-        }
+        Ok((state.references == 0).then(|| self.end(device)))
+    }
+
+    /// Ends all that a process has of a device (driver's number), which it gives back.
+    pub(crate) fn end(&mut self, device: u32) -> u32 {
+        let state = &mut self.devices[device as usize];
+        state.references = 0;
         state.generation += 1;
         self.contexts.retain(|_, context| context.device != device);
         self.peers.retain(|link| link.0 != device && link.1 != device);
-        Ok(Some(device))
+        device
     }
 
     /// The devices that a device may use memory of (driver's numbers).
@@ -147,10 +151,13 @@ impl Devices {
         self.devices.get(device as usize).is_some_and(|state| state.references > 0)
     }
 
-    /// Devices (process's numbers) that are set.
-    pub(crate) fn held(&self) -> Vec<u32> {
-        let held = |user: &u32| self.devices[self.visible[*user as usize] as usize].references > 0;
-        (0..self.count()).filter(held).collect()
+    /// Devices that are set or have contexts, as the process and the driver number them.
+    pub(crate) fn held(&self) -> Vec<(u32, u32)> {
+        let held = |&(_, device): &(u32, u32)| {
+            self.devices[device as usize].references > 0
+                || self.contexts.values().any(|context| context.device == device)
+        };
+        (0..).zip(self.visible.iter().copied()).filter(held).collect()
     }
 
     /// Where the calls of a thread with that state go.
@@ -198,16 +205,24 @@ impl Devices {
     pub(crate) fn create_context(&mut self, device: u32, number: u32) -> u64 {
         let handle = self.next_context;
         self.next_context += 0x100;
+        self.opened = true;
         self.contexts.insert(handle, Context { device, number, made: Made::now() });
         handle
     }
 
-    /// Forgets an explicit context: its number in the executor.
-    pub(crate) fn destroy_context(&mut self, handle: u64) -> Answer<u32> {
-        match self.contexts.remove(&handle) {
+    /// The number of an explicit context in the executor.
+    pub(crate) fn context_number(&self, handle: u64) -> Answer<u32> {
+        match self.contexts.get(&handle) {
             Some(context) => Ok(context.number),
             None => refuse(codes::RT_CONTEXT_NULL, "unknown, destroyed or primary context"),
         }
+    }
+
+    /// Forgets an explicit context: its number in the executor.
+    pub(crate) fn destroy_context(&mut self, handle: u64) -> Answer<u32> {
+        let number = self.context_number(handle)?;
+        self.contexts.remove(&handle);
+        Ok(number)
     }
 
     /// The state of a thread that makes that context current.

@@ -44,8 +44,7 @@ impl Sim {
             if std::mem::replace(&mut self.inner.devices.lock().finalized, true) {
                 return refuse(codes::REPEAT_FINALIZE, "finalised before");
             }
-            self.tear_down();
-            Ok(())
+            self.tear_down()
         })
     }
 
@@ -65,23 +64,25 @@ impl Sim {
                 left
             };
             if left == 0 {
-                self.tear_down();
+                self.tear_down()?;
             }
             Ok(left)
         })
     }
 
-    fn tear_down(&self) {
+    fn tear_down(&self) -> Answer<()> {
         let held = {
             let mut devices = self.inner.devices.lock();
             devices.inits = 0;
             devices.held()
         };
-        for device in held {
-            // Another thread may have reset it meanwhile; then there is nothing to do.
-            let _ = self.reset_now(device, true);
+        for (user, device) in held {
+            self.inner.hooks.device_changed(user as i32, DeviceState::ResetPre);
+            self.inner.devices.lock().end(device);
+            self.end_device(user, device)?;
         }
         self.inner.wait_while(Memory::any_in_use).reset_all();
+        Ok(())
     }
 
     /// `aclrtGetVersion`: that of CANN 9.1 (1.17.0).
@@ -169,16 +170,19 @@ impl Sim {
             self.inner.hooks.device_changed(user as i32, DeviceState::ResetPre);
         }
         let last = self.inner.devices.lock().reset(user, all)?;
-        if let Some(device) = last {
-            Inner::executed(self.inner.executor.reset_device(device))?;
-            self.inner.wait_while(|memory| memory.pool_in_use(device as usize)).reset(device);
-            self.inner.settings.lock().forget_device(device);
-            self.inner.pools.lock().forget_device(device);
-            if let Some(fault) = self.inner.faulted.get(device as usize) {
-                fault.store(false, std::sync::atomic::Ordering::Relaxed);
-            }
-            self.inner.hooks.device_changed(user as i32, DeviceState::ResetPost);
+        last.map_or(Ok(()), |device| self.end_device(user, device))
+    }
+
+    /// What a device has ends with its last reference.
+    fn end_device(&self, user: u32, device: u32) -> Answer<()> {
+        Inner::executed(self.inner.executor.reset_device(device))?;
+        self.inner.wait_while(|memory| memory.pool_in_use(device as usize)).reset(device);
+        self.inner.settings.lock().forget_device(device);
+        self.inner.pools.lock().forget_device(device);
+        if let Some(fault) = self.inner.faulted.get(device as usize) {
+            fault.store(false, std::sync::atomic::Ordering::Relaxed);
         }
+        self.inner.hooks.device_changed(user as i32, DeviceState::ResetPost);
         Ok(())
     }
 
@@ -200,10 +204,13 @@ impl Sim {
     /// `aclrtDestroyContext`: waits for the context's work and destroys its streams.
     ///
     /// # Errors
-    /// The ACL code: 100000 for null, 107002 for an unknown or a primary context.
+    /// The ACL code: 100000 for null, 107002 for an unknown or a primary context, 107027 while a stream
+    /// of it is captured.
     pub fn destroy_context(&self, context: u64) -> Result<(), i32> {
         self.call(Call::DestroyContext, format_args!("{context:#x}"), || {
             not_null(context)?;
+            let number = self.inner.devices.lock().context_number(context)?;
+            Inner::executed(self.inner.executor.check_close(number))?;
             let number = self.inner.devices.lock().destroy_context(context)?;
             Inner::executed(self.inner.executor.close_context(number))
         })

@@ -66,6 +66,16 @@ impl Executor {
         self.shared.lock().add_context(device)
     }
 
+    /// Whether [`close_context`](Self::close_context) may end a context: no stream of it is captured.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE`, `STREAM_CAPTURED`.
+    pub fn check_close(&self, context: u32) -> Result<(), i32> {
+        let state = self.shared.lock();
+        state.device_of(context)?;
+        refuse_if(state.context_captures(context), codes::STREAM_CAPTURED)
+    }
+
     /// Ends a context of [`open_context`](Self::open_context): waits for its work and destroys its
     /// streams.
     ///
