@@ -85,6 +85,33 @@ fn a_context_is_put_back_after_a_failure() {
     assert_eq!(stand_in.context(), own);
 }
 
+/// ACL answers so when numbers overflowed, a sequence ended, a model was stopped: the work has ended.
+#[test]
+fn what_work_has_to_say_is_no_failure_of_a_wait() {
+    let (stand_in, driver) = on_device_1(FULL, "driver_soft_codes");
+    let stream = stream_of(driver.acl());
+    for code in [207_003, 207_016, 207_017, 507_005, 507_023, 507_901] {
+        stand_in.fail("aclrtSynchronizeStream", code, 1, "said once");
+        done(driver.synchronize_stream(1, stream));
+        // The call for the device has stopped at the stream that said so, and goes on.
+        stand_in.fail("aclrtSynchronizeDevice", code, 2, "said by two streams");
+        stand_in.acting_calls();
+        done(driver.synchronize_device(1));
+        let calls = stand_in.acting_calls();
+        assert_eq!(calls.len(), 3, "{calls:?}");
+        assert!(calls.iter().all(|call| call.starts_with("aclrtSynchronizeDevice(")), "{calls:?}");
+    }
+    for code in [507_014, 507_053, 107_027] {
+        stand_in.fail("aclrtSynchronizeStream", code, 1, "lost");
+        assert_eq!(driver.synchronize_stream(1, stream).expect_err("it is told to fail").code, code);
+        stand_in.fail("aclrtSynchronizeDevice", code, 1, "lost");
+        assert_eq!(driver.synchronize_device(1).expect_err("it is told to fail").code, code);
+    }
+    // Nothing says that streams behind one that never ends to speak have been waited for.
+    stand_in.fail("aclrtSynchronizeDevice", 207_003, 1000, "again and again");
+    assert_eq!(driver.synchronize_device(1).expect_err("it does not end").code, 207_003);
+}
+
 #[test]
 fn a_context_of_the_threads_own_survives() {
     let stand_in = StandIn::new(FULL, "driver_explicit_context");

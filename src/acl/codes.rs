@@ -21,6 +21,16 @@ pub const RT_INVALID_MALLOC_TYPE: i32 = 107_018;
 /// The host had no memory (or no thread) for the call.
 pub const BAD_ALLOC: i32 = 200_000;
 
+/// What a wait for streams answers although the work has ended: something the work had to say, such as a number
+/// that overflowed. The device and its streams go on.
+const ENDED_ALL_THE_SAME: &[i32] = &[207_003, 207_016, 207_017, 507_005, 507_023, 507_901];
+
+/// Whether a wait for a stream that answers this has waited to the end.
+#[must_use]
+pub fn has_waited(code: i32) -> bool {
+    code == SUCCESS || ENDED_ALL_THE_SAME.contains(&code)
+}
+
 /// The code's name, without guessing: `"unknown code"` for one that no known version documents.
 #[must_use]
 pub fn name(code: i32) -> &'static str {
@@ -180,6 +190,15 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), NAMES.len());
+    }
+
+    #[test]
+    fn a_wait_that_overflow_is_told_by_has_ended() {
+        assert!(has_waited(SUCCESS));
+        assert!(ENDED_ALL_THE_SAME.iter().all(|&code| has_waited(code) && name(code) != "unknown code"));
+        for code in [107_027, 507_014, 507_046, 507_053, 507_899] {
+            assert!(!has_waited(code), "{code}");
+        }
     }
 
     #[test]

@@ -46,7 +46,8 @@ const NO_TAIL_PAD: &[u8] = b"Ascend950";
 ///
 /// Limits, from ACL: in a thread with a context of its own making, stream 0 is the default stream
 /// of that context, and `synchronize_device` waits for the streams of that context and of the
-/// primary one, if the driver has opened it. A thread without a context pays for a new thread
+/// primary one, if the driver has opened it. What a wait for a stream reports of the work (numbers that
+/// overflowed, the end of a sequence) is no failure of the wait; whoever wants to know it must wait itself before. A thread without a context pays for a new thread
 /// with each call that needs one; threads that allocate should set their device.
 pub struct AclDriver {
     acl: Acl,
@@ -301,13 +302,17 @@ impl Driver for AclDriver {
 
     fn synchronize_stream(&self, device: DeviceId, stream: Stream) -> DriverResult<()> {
         self.submit.before(device, Some(stream))?;
-        // SAFETY: as `attach`.
-        self.with_stream(device, &|acl: &Acl| unsafe { acl.synchronize_stream(pointer(stream.0)) })
+        let wait = |acl: &Acl| {
+            // SAFETY: as `attach`.
+            let answer = unsafe { acl.synchronize_stream(pointer(stream.0)) };
+            answer.or_else(|error| if codes::has_waited(error.code) { Ok(()) } else { Err(error) })
+        };
+        self.with_stream(device, &wait)
     }
 
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
         self.submit.before(device, None)?;
-        self.on_device(device, &|acl: &Acl| acl.synchronize_device())?;
+        self.on_device(device, &wait_for_device)?;
         let Some(primary) = self.known_context(device) else { return Ok(()) };
         // The call sees the streams of one context. Only a thread with a context of its own making
         // has not waited for the primary one yet.
@@ -318,7 +323,7 @@ impl Driver for AclDriver {
         if address_of(self.acl.current_context()?) == primary.context {
             return Ok(());
         }
-        self.in_primary_context(device, &|acl: &Acl| acl.synchronize_device())
+        self.in_primary_context(device, &wait_for_device)
     }
 
     fn malloc_host(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
@@ -433,6 +438,21 @@ impl core::fmt::Debug for AclDriver {
             .field("visible", &self.visible)
             .finish_non_exhaustive()
     }
+}
+
+/// Waits for the streams of this thread's context. What one of them has to say ends the call early, so that it is
+/// made again: each stream says it once.
+fn wait_for_device(acl: &Acl) -> DriverResult<()> {
+    /// A device that says the same again and again is not asked for ever.
+    const MOST: usize = 64;
+    let mut answer = acl.synchronize_device();
+    for _ in 1..MOST {
+        match &answer {
+            Err(error) if codes::has_waited(error.code) => answer = acl.synchronize_device(),
+            _ => break,
+        }
+    }
+    answer
 }
 
 /// Whether the error can mean that the part has no such kind of memory.
