@@ -285,6 +285,29 @@ impl Call {
                 | Self::LaunchCallback
                 | Self::GraphExecute
                 | Self::GraphRun
+                | Self::Finalize
+                | Self::FinalizeReference
+                | Self::ResetDevice
+                | Self::ResetDeviceForce
+                | Self::DestroyContext
+                | Self::DestroyStream
+                | Self::DestroyStreamForce
+                | Self::DeviceTaskAbort
+                | Self::ResetEvent
+                | Self::RecordEventWithFlag
+                | Self::StreamWaitEventWithFlag
+                | Self::StreamWaitEventWithTimeout
+                | Self::MemcpyAsyncWithCondition
+                | Self::MemAllocManaged
+                | Self::MemMapNoAccess
+                | Self::ReserveMemAddressNoUcMemory
+                | Self::MemImport
+                | Self::MemImportV2
+                | Self::IpcMemImportByKey
+                | Self::IpcMemClose
+                | Self::MemPoolDestroy
+                | Self::MemPoolTrimTo
+                | Self::ProcessReport
         )
     }
 

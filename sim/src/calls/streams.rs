@@ -90,7 +90,8 @@ impl Sim {
     }
 
     /// `aclrtCreateStreamWithConfig`. The priority is cut to 7; priority and flags can be asked for
-    /// and mean nothing else here.
+    /// and mean nothing else here, but that a wait for a stream with one of the flags 0x4 and 0x10 comes
+    /// back at once.
     ///
     /// # Errors
     /// As [`create_stream`](Self::create_stream).

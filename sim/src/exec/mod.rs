@@ -81,6 +81,11 @@ pub const LAG_NEVER: u64 = u64::MAX;
 /// For timeouts: wait as long as it takes.
 pub const WAIT_FOREVER: i32 = -1;
 
+/// Stream flag: what is queued stays; a wait for the stream does not wait.
+pub const STREAM_PERSISTENT: u32 = 0x4;
+/// Stream flag: the device's processors take the work; a wait for the stream does not wait.
+pub const STREAM_CPU_SCHEDULE: u32 = 0x10;
+
 /// How an [`Executor`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecConfig {
@@ -153,7 +158,8 @@ impl Executor {
         self.create_stream_with(device, 0, 0)
     }
 
-    /// A new stream with a priority (0 is the highest) and flags, which are only remembered.
+    /// A new stream with a priority (0 is the highest) and flags, which are remembered; two of them count
+    /// for [`synchronize_stream`](Self::synchronize_stream).
     ///
     /// # Errors
     /// As [`create_stream`](Self::create_stream).
@@ -230,6 +236,8 @@ impl Executor {
 
     /// The host waits for everything queued to a stream, of any device. `timeout` is in
     /// milliseconds, [`WAIT_FOREVER`] for none. Deterministic mode runs the work and never times out.
+    /// For a stream created with [`STREAM_PERSISTENT`] or [`STREAM_CPU_SCHEDULE`] it comes back at once,
+    /// having waited for nothing.
     ///
     /// # Errors
     /// `PARAM_INVALID` for a timeout of zero or less than -1, `INVALID_DEVICE`, `INVALID_HANDLE`,
@@ -239,6 +247,9 @@ impl Executor {
         let slot = state.slot(device, stream)?;
         refuse_if(!is_timeout(timeout), codes::PARAM_INVALID)?;
         refuse_if(state.stream(slot).capture.is_some(), codes::STREAM_CAPTURED)?;
+        if state.stream(slot).flags & (STREAM_PERSISTENT | STREAM_CPU_SCHEDULE) != 0 {
+            return Ok(());
+        }
         let all = state.stream(slot).snapshot(slot);
         self.wait_and_learn(&mut state, &[all], timeout, codes::STREAM_SYNC_TIMEOUT)
     }
