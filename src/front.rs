@@ -16,7 +16,8 @@
 //! | `streams` | which streams there are, which epochs are open and which are over |
 //! | `key` | what has to agree for a block to serve a request |
 //! | `counts` | statistics of a shard |
-//! | `ring` | blocks that other streams may still use |
+//! | `lane` | blocks of one key that other streams may still use |
+//! | `ring` | the lanes of a shard |
 //! | `shard` | where blocks rest: sets, a queue, rings |
 //! | `cache` | the shards of a device together |
 //!
@@ -29,6 +30,7 @@
 mod cache;
 mod counts;
 mod key;
+mod lane;
 pub(crate) mod map;
 mod ring;
 mod shard;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::counts::{Amounts, Counts, amounts};
 use super::key::{is_small, key_of, len_of, place_of};
+use super::lane::Lane;
 use super::map::{AddressMap, Entry, NO_PLACE};
 use super::shard::{RING, Rested, SMALL, Shard};
 use super::streams::{PLACES, Streams, Use};
@@ -35,6 +36,18 @@ pub(crate) struct HoldUp {
     pub(crate) users: [Option<(StreamId, u32)>; 2],
     /// Whether no more blocks are to be let wait.
     pub(crate) crowded: bool,
+}
+
+/// A live block that is being freed.
+struct FreedBlock<'a> {
+    shard: &'a Shard,
+    key: u64,
+    /// Bytes it was last asked for with.
+    requested: u64,
+    /// The open epoch of its home.
+    epoch: u32,
+    /// The flag of the shard.
+    _guard: FlagGuard<'a>,
 }
 
 /// The front cache of one device.
@@ -117,17 +130,17 @@ impl Front {
         &self,
         map: &AddressMap,
         shard: &Shard,
-        lane: usize,
+        lane: &Lane,
         key: u64,
         stream: Stream,
         requested: u64,
     ) -> Option<u64> {
         let (ring, len) = (&shard.ring, len_of(key));
         let _guard = shard.flag.try_lock()?;
-        if ring.lane(key) != Some(lane) || !ring.is_ready(lane, &self.streams, self.most(is_small(key))) {
+        if lane.key() != key {
             return None;
         }
-        let slot = ring.first(lane)?;
+        let (head, slot) = ring.ready(lane, &self.streams, self.most(is_small(key)))?;
         let last = slot.requested.load(Relaxed);
         let counts = shard.counts(is_small(key));
         let waited = slot.waits();
@@ -140,7 +153,7 @@ impl Front {
         if last != requested {
             note_request(map, address, requested);
         }
-        ring.pop(lane, slot);
+        ring.pop(lane, key, (head, slot));
         if LOG {
             if waited {
                 shard.noter.note_now(Said::of_block(Action::FreeCompleted, address, len, last, stream));
@@ -153,21 +166,14 @@ impl Front {
     /// Lets a freed block rest, if there is room for it. `LOG` as for [`take`](Self::take).
     #[inline]
     pub(crate) fn put<const LOG: bool>(&self, entry: &Entry, address: u64) -> Freed {
-        let head = entry.head();
-        let place = head.place();
-        // `NO_PLACE` is among these; the comparison spares another one where the place is looked up.
-        if usize::from(place) >= PLACES {
-            return Freed::ByCore;
-        }
-        let shard = self.shard(place);
-        let Some(_guard) = shard.flag.try_lock() else { return Freed::ByCore };
-        let epoch = self.streams.epoch(place);
-        if entry.head() != head || epoch == 0 || shard.holds(entry, address) {
-            return Freed::ByCore;
-        }
-        let key = entry.key(head);
+        // Whoever recorded the block comes before whoever frees it.
         if entry.uses.is_touched() {
-            return self.put_used::<LOG>(shard, entry, (address, key), head.requested(), epoch);
+            return self.put_used::<LOG>(entry, address);
+        }
+        let Some(block) = self.freed(entry) else { return Freed::ByCore };
+        let (shard, key) = (block.shard, block.key);
+        if shard.holds(entry.rests_at(), address) {
+            return Freed::ByCore;
         }
         let (small, len) = (is_small(key), len_of(key));
         if !small && !self.queues.load(Relaxed) {
@@ -178,95 +184,103 @@ impl Front {
         let slot = &shard.slots[at];
         slot.key.store(key, Relaxed);
         slot.address.store(address, Relaxed);
-        slot.epoch.store(epoch, Relaxed);
-        slot.requested.store(head.requested(), Relaxed);
+        slot.epoch.store(block.epoch, Relaxed);
+        slot.requested.store(block.requested, Relaxed);
         entry.set_rests_at(at);
         if small {
             shard.held.store(true, Relaxed);
         } else {
             shard.queued.store((at - SMALL) as u32 + 1, Relaxed);
         }
-        shard.counts(small).refund(len, head.requested());
+        shard.counts(small).refund(len, block.requested);
         if LOG {
-            let stream = self.streams.handle(place);
-            shard.noter.note_now(Said::of_block(
-                Action::FreeCompleted,
-                address,
-                len,
-                head.requested(),
-                stream,
-            ));
+            self.note_free(Action::FreeCompleted, &block, address);
         }
         Freed::Done
     }
 
-    /// The same for a block that was used on other streams. Under the flag.
+    /// The same for a block that was used on other streams: it waits in the ring until those have passed.
     #[inline(always)]
-    fn put_used<const LOG: bool>(
-        &self,
-        shard: &Shard,
-        entry: &Entry,
-        (address, key): (u64, u64),
-        requested: u64,
-        epoch: u32,
-    ) -> Freed {
-        let Some(column) = entry.uses.only() else {
-            return self.put_much_used::<LOG>(shard, entry, (address, key), requested, epoch);
-        };
+    fn put_used<const LOG: bool>(&self, entry: &Entry, address: u64) -> Freed {
+        let Some(column) = entry.uses.only() else { return self.put_much_used::<LOG>(entry, address) };
+        let Some(block) = self.freed(entry) else { return Freed::ByCore };
         let Some(one) = self.streams.open(column) else { return Freed::ByCore };
-        let used = [one, Use::default()];
-        let freed = self.let_wait::<LOG>(shard, entry, (address, key), requested, epoch, used);
-        if freed == Freed::Done {
-            entry.uses.clear_only(column);
+        let waiter = (block.requested, block.epoch, [one, Use::default()]);
+        let before = entry.rests_at().wrapping_sub(RING);
+        let at = match block.shard.ring.push_again(before, (address, block.key), waiter) {
+            Some(at) => at,
+            None => match self.push(entry, address, one, Use::default()) {
+                Some(at) => at,
+                None => return Freed::ByCore,
+            },
+        };
+        entry.set_rests_at(RING + at);
+        entry.uses.clear_only(column);
+        if LOG {
+            self.note_free(Action::FreeRequested, &block, address);
         }
-        freed
+        Freed::Done
     }
 
     /// The same where those are several, or one of the later ones.
     #[cold]
     #[inline(never)]
-    fn put_much_used<const LOG: bool>(
-        &self,
-        shard: &Shard,
-        entry: &Entry,
-        block: (u64, u64),
-        requested: u64,
-        epoch: u32,
-    ) -> Freed {
-        let Some(uses) = self.streams.uses(entry.uses.mask()) else { return Freed::ByCore };
-        let freed = self.let_wait::<LOG>(shard, entry, block, requested, epoch, uses);
-        if freed == Freed::Done {
-            entry.uses.clear();
+    fn put_much_used<const LOG: bool>(&self, entry: &Entry, address: u64) -> Freed {
+        let Some(block) = self.freed(entry) else { return Freed::ByCore };
+        let Some([one, two]) = self.streams.uses(entry.uses.mask()) else { return Freed::ByCore };
+        let Some(at) = self.push(entry, address, one, two) else { return Freed::ByCore };
+        entry.set_rests_at(RING + at);
+        entry.uses.clear();
+        if LOG {
+            self.note_free(Action::FreeRequested, &block, address);
         }
-        freed
+        Freed::Done
     }
 
-    /// Lets a block wait in the ring until its uses are over, if there is room for it.
-    #[inline(always)]
-    fn let_wait<const LOG: bool>(
-        &self,
-        shard: &Shard,
-        entry: &Entry,
-        (address, key): (u64, u64),
-        requested: u64,
-        epoch: u32,
-        uses: [Use; 2],
-    ) -> Freed {
-        // Where nothing waits of that key, perhaps nothing has rested in the shard before.
+    /// Lets a block that is being freed wait in whichever lane; its slot there. Nothing where it is not live, or no lane has
+    /// room. Under the flag.
+    #[cold]
+    #[inline(never)]
+    fn push(&self, entry: &Entry, address: u64, one: Use, two: Use) -> Option<usize> {
+        let head = entry.head();
+        let (key, shard) = (entry.key(head), self.shard(head.place()));
+        if shard.holds(entry.rests_at(), address) {
+            return None;
+        }
         let most = || {
+            // Perhaps nothing has rested in the shard before.
             shard.set_used();
             self.most(is_small(key)).load(Relaxed)
         };
-        let Some(at) = shard.ring.push((address, key), requested, epoch, uses, most) else {
-            return Freed::ByCore;
-        };
-        entry.set_rests_at(RING + at);
-        if LOG {
-            let stream = self.streams.handle(place_of(key));
-            let said = Said::of_block(Action::FreeRequested, address, len_of(key), requested, stream);
-            shard.noter.note_now(said);
+        let waiter = (head.requested(), self.streams.epoch(head.place()), [one, two]);
+        shard.ring.push((address, key), waiter, most)
+    }
+
+    /// A block that is being freed, with the flag of its shard held; nothing where the core alone takes it back. Whether it is
+    /// live is still to be seen.
+    #[inline(always)]
+    fn freed(&self, entry: &Entry) -> Option<FreedBlock<'_>> {
+        let head = entry.head();
+        let place = head.place();
+        // `NO_PLACE` is among these; the comparison spares another one where the place is looked up.
+        if usize::from(place) >= PLACES {
+            return None;
         }
-        Freed::Done
+        let shard = self.shard(place);
+        let guard = shard.flag.try_lock()?;
+        let epoch = self.streams.epoch(place);
+        if entry.head() != head || epoch == 0 {
+            return None;
+        }
+        let (key, requested) = (entry.key(head), head.requested());
+        Some(FreedBlock { shard, key, requested, epoch, _guard: guard })
+    }
+
+    /// Notes a free.
+    fn note_free(&self, action: Action, block: &FreedBlock<'_>, address: u64) {
+        let stream = self.streams.handle(place_of(block.key));
+        let said = Said::of_block(action, address, len_of(block.key), block.requested, stream);
+        block.shard.noter.note_now(said);
     }
 
     /// How many bytes of one key may wait.
@@ -281,7 +295,7 @@ impl Front {
     pub(crate) fn record(&self, entry: &Entry, address: u64, stream: Stream) -> bool {
         let place = entry.head().place();
         let Some((user, column)) = self.streams.place_and_column(stream) else { return false };
-        if usize::from(place) >= PLACES || self.shard(place).holds(entry, address) {
+        if usize::from(place) >= PLACES || self.shard(place).holds(entry.rests_at(), address) {
             return false;
         }
         user == place || entry.uses.try_mark(column)
@@ -305,7 +319,7 @@ impl Front {
     #[inline]
     pub(crate) fn rests(&self, entry: &Entry, address: u64) -> bool {
         let place = entry.head().place();
-        place != NO_PLACE && self.shard(place).holds(entry, address)
+        place != NO_PLACE && self.shard(place).holds(entry.rests_at(), address)
     }
 
     /// Why no block of exactly `len` bytes can be taken for the stream although there is one. Under the
@@ -316,12 +330,12 @@ impl Front {
         let ring = &shard.ring;
         let _guard = shard.flag.lock();
         let lane = ring.lane(key_of(len, place, small))?;
-        if ring.is_ready(lane, &self.streams, self.most(small)) {
+        if ring.ready(lane, &self.streams, self.most(small)).is_some() {
             return None;
         }
         let open = |one| self.streams.resolve(one).filter(|_| !self.streams.is_over(one));
-        let users = ring.first(lane)?.uses().map(open);
-        Some(HoldUp { users, crowded: ring.is_full(lane) })
+        let users = lane.at(lane.head())?.uses().map(open);
+        Some(HoldUp { users, crowded: lane.is_full() })
     }
 
     /// The number the core knows a stream by, if the front knows the stream.
@@ -540,8 +554,7 @@ impl Front {
         let need = if shard.find(key, small).is_some() {
             amounts(len, requested)
         } else {
-            let lane = ring.lane(key).filter(|&lane| ring.is_ready(lane, &self.streams, self.most(small)))?;
-            let slot = ring.first(lane)?;
+            let (_, slot) = ring.ready(ring.lane(key)?, &self.streams, self.most(small))?;
             let before = slot.requested.load(Relaxed);
             if slot.waits() { Counts::need_to_resume(before, requested) } else { amounts(len, requested) }
         };

@@ -1,76 +1,34 @@
 //! Freed blocks that other streams may still use, until those have passed.
 //!
 //! ```text
-//! lane of a key   | - | b | b | b | w | w | w | - |      b: over, w: not known to be over
-//!                       ^head       ^ready      ^tail    positions count on for ever
+//! large   | lane | lane | ...      a key has its lane in one of two places,
+//! small   | lane | lane | ...      or anywhere among those of its kind where both are taken
 //! ```
 //!
-//! Blocks of one key go round in one lane, in the order they were freed; large and small blocks have lanes of their
-//! own. A slot keeps which epochs of which columns must be over, two at most. While they are not known to be, the
-//! block counts as waiting; once somebody looks and finds that they are, as free. How much waits is summed up when
-//! somebody asks, so that a pair of calls need not count it. Everything is changed under the shard's flag.
+//! Blocks of one key go round in one [`Lane`], in the order they were freed. A slot keeps which epochs of which columns must
+//! be over, two at most. While they are not known to be, the block counts as waiting; once somebody looks and finds that they
+//! are, as free. Everything is changed under the shard's flag.
 
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::sync::{self, OnceLock};
+use crate::sync;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::counts::Amounts;
 use super::key::{hash, is_small, len_of};
+use super::lane::{Lane, SLOTS, ToWait, Waiter};
 use super::streams::{Streams, Use};
-use super::uses::COLUMNS;
 
-/// Blocks of one key in a shard, at most.
-const SLOTS: usize = if sync::SMALLEST {
-    2
-} else if sync::SMALL {
-    8
-} else {
-    512
-};
 /// Keys a shard can have blocks of, of one kind.
-const LANES: usize = if sync::SMALL { 2 } else { 16 };
-/// Slots of all lanes of both kinds.
-const ALL: usize = SLOTS * LANES * 2;
-
-/// A block in a lane.
-#[derive(Debug, Default)]
-pub(super) struct Waiter {
-    /// Its address; zero when the slot is vacant.
-    pub(super) address: AtomicU64,
-    /// Bytes it was last asked for with.
-    pub(super) requested: AtomicU64,
-    /// What must be over: a [`Use`], with the column of another one (plus one, shifted left by 4) where there are two;
-    /// zero once all is known to be.
-    uses: AtomicU64,
-    /// The epoch of the other.
-    second: AtomicU64,
-    /// The epoch of its home in which it was freed.
-    pub(super) epoch: AtomicU32,
-}
-
-/// Blocks of one key.
-#[derive(Debug, Default)]
-pub(super) struct Lane {
-    /// The key, while there are blocks.
-    key: AtomicU64,
-    /// The position of the oldest block.
-    head: AtomicU32,
-    /// Blocks before this position are over.
-    ready: AtomicU32,
-    /// The position of the next block.
-    tail: AtomicU32,
-    /// How many blocks there may be.
-    most: AtomicU32,
-}
+pub(super) const LANES: usize = if sync::SMALL { 2 } else { 30 };
+/// Lanes of a kind that are places for keys; a power of two. The others are for those that find theirs taken.
+const PLACES: usize = if sync::SMALL { 2 } else { 16 };
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ring {
     /// Those of large blocks, then those of small ones.
     lanes: [Lane; 2 * LANES],
     /// What is known of all lanes of a kind.
     kinds: [Kind; 2],
-    /// Those of each lane together. Made when there is the first block.
-    slots: OnceLock<Box<[Waiter; ALL]>>,
 }
 
 /// What is known of the large or the small blocks together.
@@ -78,20 +36,21 @@ pub(super) struct Ring {
 struct Kind {
     /// Lanes with blocks.
     open: AtomicU32,
+    /// Those of them that are in neither of the places of their key.
+    astray: AtomicU32,
     /// What was known to be over when they were last swept.
     swept: AtomicU32,
     /// Whether any are known to be over since they were last taken out.
     over: AtomicBool,
-    /// The sum of all positions when what waits was last summed up.
-    summed: AtomicU32,
-    /// What waited then.
-    sums: [AtomicI64; 3],
 }
 
-/// The number of the lane a key would have; the neighbour of that will do as well.
+/// An entry keeps in 16 bits where its block rests.
+const _: () = assert!(super::shard::RING + 2 * LANES * SLOTS <= 1 << 16);
+
+/// The number of the lane a key should have; the neighbour of that will do as well.
 #[inline]
 fn number_of(key: u64) -> usize {
-    usize::from(is_small(key)) * LANES + hash(key, LANES.ilog2()) % LANES
+    usize::from(is_small(key)) * LANES + hash(key, PLACES.ilog2()) % PLACES
 }
 
 /// The numbers of all lanes of a kind.
@@ -100,97 +59,112 @@ fn numbers(small: bool) -> core::ops::Range<usize> {
     first..first + LANES
 }
 
+impl Default for Ring {
+    fn default() -> Self {
+        Self { lanes: core::array::from_fn(|_| Lane::default()), kinds: Default::default() }
+    }
+}
+
 impl Ring {
     /// Whether there is no block of that kind.
     #[inline]
     pub(super) fn is_empty(&self, small: bool) -> bool {
-        self.lanes[numbers(small)].iter().all(Lane::is_empty)
+        self.kind(small).open.load(Relaxed) == 0
     }
 
     /// Whether that slot holds the block that begins at `address`.
     #[inline]
     pub(super) fn holds(&self, at: usize, address: u64) -> bool {
-        let slot = self.slots.get().and_then(|slots| slots.get(at));
-        slot.is_some_and(|slot| slot.address.load(Relaxed) == address)
+        self.lanes.get(at / SLOTS).is_some_and(|lane| lane.holds(at % SLOTS, address))
     }
 
-    /// The number of the lane of a key, if there are blocks of that key.
+    /// The lane of a key, if there are blocks of that key.
     #[inline]
-    pub(super) fn lane(&self, key: u64) -> Option<usize> {
+    pub(super) fn lane(&self, key: u64) -> Option<&Lane> {
         let number = number_of(key);
-        let is_it = |number: &usize| self.lanes[*number].key.load(Relaxed) == key;
-        Some(number).filter(is_it).or_else(|| Some(number ^ 1).filter(is_it))
+        let (first, second) = (&self.lanes[number], &self.lanes[number ^ 1]);
+        if first.key() == key {
+            return Some(first);
+        }
+        if second.key() == key { Some(second) } else { self.search(key) }
     }
 
-    /// Adds a block; returns its slot, if there is one. `most` is asked how many bytes of this key there may be when there
-    /// was no block of it; one block there may be in any case.
-    #[inline]
+    /// The same for a key whose lane, if it has one, is in neither of its places.
+    #[cold]
+    #[inline(never)]
+    fn search(&self, key: u64) -> Option<&Lane> {
+        let astray = self.kind(is_small(key)).astray.load(Relaxed);
+        if astray == 0 { None } else { self.number(key).map(|number| &self.lanes[number]) }
+    }
+
+    /// The number of a key's lane.
+    fn number(&self, key: u64) -> Option<usize> {
+        numbers(is_small(key)).find(|&number| self.lanes[number].key() == key)
+    }
+
+    /// Adds a block to the lane where it was the last time, in the slot `before`, and returns its slot there; nothing where that
+    /// is of another key now, has no room, or has the block already.
+    #[inline(always)]
+    pub(super) fn push_again(
+        &self,
+        before: usize,
+        (address, key): (u64, u64),
+        waiter: ToWait,
+    ) -> Option<usize> {
+        let lane = self.lanes.get(before / SLOTS).filter(|lane| lane.key() == key)?;
+        let at = lane.push_again(before % SLOTS, address, waiter)?;
+        Some(before / SLOTS * SLOTS + at)
+    }
+
+    /// Adds a block to the lane of its key, which is opened if there is none and then asks how many bytes of blocks it may
+    /// have; one there may be in any case. Returns its slot; nothing where there is no lane or no room.
     pub(super) fn push(
         &self,
         (address, key): (u64, u64),
-        requested: u64,
-        epoch: u32,
-        uses: [Use; 2],
+        waiter: ToWait,
         most: impl FnOnce() -> u64,
     ) -> Option<usize> {
-        let number = match self.lane(key) {
-            Some(number) => number,
-            None => self.open(key, most())?,
-        };
-        let lane = &self.lanes[number];
-        let (head, tail) = (lane.head.load(Relaxed), lane.tail.load(Relaxed));
-        if tail.wrapping_sub(head) >= lane.most.load(Relaxed) {
-            return None;
-        }
-        let at = number * SLOTS + tail as usize % SLOTS;
-        let slot = &self.slots.get_or_init(|| super::map::boxed(|_| Waiter::default()))[at];
-        slot.address.store(address, Relaxed);
-        slot.requested.store(requested, Relaxed);
-        slot.set_uses(uses);
-        slot.epoch.store(epoch, Relaxed);
-        lane.tail.store(tail.wrapping_add(1), Relaxed);
-        Some(at)
-    }
-
-    /// The slot of the oldest block of a lane, where it has one.
-    #[inline]
-    pub(super) fn first(&self, number: usize) -> Option<&Waiter> {
-        let head = self.lanes[number].head.load(Relaxed) as usize;
-        self.slots.get().map(|slots| &slots[number * SLOTS + head % SLOTS])
-    }
-
-    /// Takes the oldest block of a lane out.
-    #[inline]
-    pub(super) fn pop(&self, number: usize, slot: &Waiter) {
-        slot.address.store(0, Relaxed);
-        let lane = &self.lanes[number];
-        let head = lane.head.load(Relaxed).wrapping_add(1);
-        lane.head.store(head, Relaxed);
-        if head == lane.tail.load(Relaxed) {
-            self.close(lane);
-        }
+        let number = self.number(key).or_else(|| self.open(key, most()))?;
+        Some(number * SLOTS + self.lanes[number].push(address, waiter)?)
     }
 
     /// Lets an empty lane have blocks of this key, if there is one for it.
-    #[cold]
-    #[inline(never)]
     fn open(&self, key: u64, most: u64) -> Option<usize> {
-        let number = number_of(key);
-        let number = [number, number ^ 1].into_iter().find(|&number| self.lanes[number].is_empty())?;
-        let lane = &self.lanes[number];
-        lane.key.store(key, Relaxed);
-        lane.limit(most);
-        let open = &self.kind(is_small(key)).open;
-        open.store(open.load(Relaxed) + 1, Relaxed);
+        let home = number_of(key);
+        let mut numbers = [home, home ^ 1].into_iter().chain(numbers(is_small(key)));
+        let number = numbers.find(|&number| self.lanes[number].is_empty())?;
+        self.lanes[number].open(key);
+        self.lanes[number].limit(most);
+        self.count(number, key, 1);
         Some(number)
     }
 
-    /// The last block has left a lane.
+    /// Takes the oldest block of the lane of a key out, from the slot at the position `head`.
+    #[inline]
+    pub(super) fn pop(&self, lane: &Lane, key: u64, (head, slot): (u32, &Waiter)) {
+        if lane.pop(head, slot) {
+            self.close(key);
+        }
+    }
+
+    /// The last block of a key has left its lane.
     #[cold]
     #[inline(never)]
-    fn close(&self, lane: &Lane) {
-        let open = &self.kind(is_small(lane.key.swap(0, Relaxed))).open;
-        open.store(open.load(Relaxed) - 1, Relaxed);
+    fn close(&self, key: u64) {
+        if let Some(number) = self.number(key) {
+            let key = self.lanes[number].close();
+            self.count(number, key, -1);
+        }
+    }
+
+    /// Counts a lane with blocks, or one less.
+    fn count(&self, number: usize, key: u64, more: i32) {
+        let add = |count: &AtomicU32| count.store(count.load(Relaxed).wrapping_add_signed(more), Relaxed);
+        let kind = self.kind(is_small(key));
+        add(&kind.open);
+        if number ^ number_of(key) > 1 {
+            add(&kind.astray);
+        }
     }
 
     /// Lanes with blocks: of large ones, of small ones.
@@ -198,50 +172,32 @@ impl Ring {
         [&self.kinds[0], &self.kinds[1]].map(|kind| kind.open.load(Relaxed))
     }
 
-    /// Whether the oldest block of a lane, if there is one, is over.
+    /// The oldest block of a lane and its position, if it is over.
     #[inline]
-    pub(super) fn is_ready(&self, number: usize, streams: &Streams, most: &AtomicU64) -> bool {
-        let lane = &self.lanes[number];
-        lane.head.load(Relaxed) != lane.ready.load(Relaxed) || self.look(number, streams, most)
+    pub(super) fn ready<'a>(
+        &self,
+        lane: &'a Lane,
+        streams: &Streams,
+        most: &AtomicU64,
+    ) -> Option<(u32, &'a Waiter)> {
+        let head = lane.head();
+        let is_ready = lane.is_ready(head) || self.look(lane, streams, most);
+        lane.at(head).filter(|_| is_ready).map(|slot| (head, slot))
     }
 
     /// Finds out how many blocks of a lane, from the oldest on, are over; whether there are any. From now on the lane
     /// may have `most` bytes of blocks.
     #[cold]
     #[inline(never)]
-    fn look(&self, number: usize, streams: &Streams, most: &AtomicU64) -> bool {
+    fn look(&self, lane: &Lane, streams: &Streams, most: &AtomicU64) -> bool {
         let mut judge = Judge::new(streams);
-        let ready = self.blocks(number).take_while(|slot| judge.is_over(slot)).count();
-        let lane = &self.lanes[number];
         lane.limit(most.load(Relaxed));
-        lane.ready.store(lane.head.load(Relaxed).wrapping_add(ready as u32), Relaxed);
-        ready != 0
-    }
-
-    /// The blocks of a lane, from the oldest on.
-    #[inline]
-    fn blocks(&self, number: usize) -> impl Iterator<Item = &Waiter> {
-        let lane = &self.lanes[number];
-        let (head, tail) = (lane.head.load(Relaxed), lane.tail.load(Relaxed));
-        let slots = self.slots.get().map_or(&[][..], |slots| &slots[number * SLOTS..][..SLOTS]);
-        let (begin, len) = (head as usize % SLOTS, tail.wrapping_sub(head) as usize);
-        let (wrapped, rest) = slots.split_at(begin.min(slots.len()));
-        let first = &rest[..len.min(rest.len())];
-        first.iter().chain(&wrapped[..len - first.len()])
+        lane.set_ready(|slot| judge.is_over(slot))
     }
 
     /// All blocks of a kind, and their keys.
     pub(super) fn all(&self, small: bool) -> impl Iterator<Item = (&Waiter, u64)> {
-        numbers(small).filter(|&number| !self.lanes[number].is_empty()).flat_map(|number| {
-            let key = self.lanes[number].key.load(Relaxed);
-            self.blocks(number).map(move |slot| (slot, key))
-        })
-    }
-
-    /// Whether there may be no more blocks in a lane.
-    pub(super) fn is_full(&self, number: usize) -> bool {
-        let lane = &self.lanes[number];
-        lane.tail.load(Relaxed).wrapping_sub(lane.head.load(Relaxed)) >= lane.most.load(Relaxed)
+        self.open_of(small).flat_map(|lane| lane.blocks().map(|slot| (slot, lane.key())))
     }
 
     /// Looks at all blocks of a kind (and their keys), those of each key from the oldest on, and takes those out
@@ -252,41 +208,13 @@ impl Ring {
         mut leaves: impl FnMut(&Waiter, u64) -> bool,
         mut moved: impl FnMut(u64, usize),
     ) {
-        let Some(slots) = self.slots.get() else { return };
         for number in numbers(small) {
-            let (lane, slots) = (&self.lanes[number], &slots[number * SLOTS..][..SLOTS]);
-            let (head, tail) = (lane.head.load(Relaxed), lane.tail.load(Relaxed));
-            let key = lane.key.load(Relaxed);
-            let mut to = head;
-            let mut from = head;
-            while from != tail {
-                let slot = &slots[from as usize % SLOTS];
-                if leaves(slot, key) {
-                    slot.address.store(0, Relaxed);
-                } else {
-                    if from != to {
-                        let at = to as usize % SLOTS;
-                        slots[at].replace_by(slot);
-                        moved(slots[at].address.load(Relaxed), number * SLOTS + at);
-                    }
-                    to = to.wrapping_add(1);
-                }
-                from = from.wrapping_add(1);
-            }
-            if to != tail {
-                lane.tail.store(to, Relaxed);
-                lane.ready.store(head, Relaxed);
-                if to == head {
-                    self.close(lane);
-                }
-                self.forget_sums(small);
+            let lane = &self.lanes[number];
+            let key = lane.key();
+            if lane.take_out(|slot| leaves(slot, key), |address, at| moved(address, number * SLOTS + at)) {
+                self.close(key);
             }
         }
-    }
-
-    fn forget_sums(&self, small: bool) {
-        // From here on positions only rise, until somebody forgets the sums again.
-        self.kind(small).summed.store(self.positions(small).wrapping_sub(1), Relaxed);
     }
 
     /// Whether there may be blocks of that kind that wait no more.
@@ -309,40 +237,42 @@ impl Ring {
         if kind.swept.load(Relaxed) == now {
             return;
         }
-        let mut judge = Judge::new(streams);
-        let mut any = false;
-        self.all(small).for_each(|(slot, key)| {
-            if judge.is_over(slot) && slot.waits() {
-                slot.uses.store(0, Relaxed);
-                any = true;
-                over(slot, key);
-            }
-        });
         kind.swept.store(now, Relaxed);
-        if any {
-            kind.over.store(true, Relaxed);
-            self.forget_sums(small);
+        let mut judge = Judge::new(streams);
+        for lane in self.open_of(small) {
+            let mut any = false;
+            for slot in lane.blocks() {
+                if judge.is_over(slot) && slot.waits() {
+                    slot.end_wait();
+                    any = true;
+                    over(slot, lane.key());
+                }
+            }
+            if any {
+                kind.over.store(true, Relaxed);
+                lane.forget_sum();
+            }
         }
     }
 
     /// What of a kind waits: blocks, bytes, requested bytes.
     pub(super) fn waiting(&self, small: bool) -> Amounts {
-        let (kind, positions) = (self.kind(small), self.positions(small));
-        if kind.summed.swap(positions, Relaxed) != positions {
-            let mut sums = Amounts::default();
-            self.all(small).filter(|(slot, _)| slot.waits()).for_each(|(slot, key)| {
-                let amounts = [1, len_of(key) as i64, slot.requested.load(Relaxed) as i64];
-                sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
-            });
-            kind.sums.iter().zip(sums).for_each(|(to, sum)| to.store(sum, Relaxed));
+        let mut sums = Amounts::default();
+        if self.is_empty(small) {
+            return sums;
         }
-        core::array::from_fn(|quantity| kind.sums[quantity].load(Relaxed))
+        for lane in self.open_of(small) {
+            let (blocks, requested) = lane.waiting();
+            let bytes = u64::from(blocks) * len_of(lane.key());
+            let amounts = [i64::from(blocks), bytes as i64, requested as i64];
+            sums.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
+        }
+        sums
     }
 
-    /// A number that changes whenever a block of that kind comes or goes.
-    fn positions(&self, small: bool) -> u32 {
-        let both = |lane: &Lane| lane.head.load(Relaxed).wrapping_add(lane.tail.load(Relaxed));
-        self.lanes[numbers(small)].iter().fold(0, |sum, lane| sum.wrapping_add(both(lane)))
+    /// The lanes of a kind that have blocks.
+    fn open_of(&self, small: bool) -> impl Iterator<Item = &Lane> {
+        self.lanes[numbers(small)].iter().filter(|lane| !lane.is_empty())
     }
 
     #[inline]
@@ -365,7 +295,7 @@ impl<'a> Judge<'a> {
 
     #[inline(always)]
     fn is_over(&mut self, slot: &Waiter) -> bool {
-        if slot.uses.load(Relaxed) == self.last.0.0 { self.last.1 } else { self.judge(slot.uses()) }
+        if slot.waits_for(self.last.0) { self.last.1 } else { self.judge(slot.uses()) }
     }
 
     fn judge(&mut self, [first, second]: [Use; 2]) -> bool {
@@ -376,51 +306,3 @@ impl<'a> Judge<'a> {
         over
     }
 }
-
-impl Lane {
-    /// Lets it have so many bytes of blocks, or one block.
-    fn limit(&self, most: u64) {
-        let blocks = most / len_of(self.key.load(Relaxed)).max(1);
-        self.most.store(blocks.clamp(1, SLOTS as u64) as u32, Relaxed);
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.head.load(Relaxed) == self.tail.load(Relaxed)
-    }
-}
-
-impl Waiter {
-    /// Whether the block counts as waiting.
-    #[inline]
-    pub(super) fn waits(&self) -> bool {
-        self.uses.load(Relaxed) != 0
-    }
-
-    /// What must be over; a use that is zero stands for nothing.
-    pub(super) fn uses(&self) -> [Use; 2] {
-        let uses = self.uses.load(Relaxed);
-        let column = uses >> 4 & 0xF;
-        let second = if column == 0 { 0 } else { self.second.load(Relaxed) << 8 | column };
-        [Use(uses & !0xF0), Use(second)]
-    }
-
-    #[inline]
-    fn set_uses(&self, [first, second]: [Use; 2]) {
-        if second != Use::default() {
-            self.second.store(second.0 >> 8, Relaxed);
-        }
-        self.uses.store(first.0 | (second.0 & 0xF) << 4, Relaxed);
-    }
-
-    fn replace_by(&self, from: &Self) {
-        self.address.store(from.address.swap(0, Relaxed), Relaxed);
-        self.requested.store(from.requested.load(Relaxed), Relaxed);
-        self.uses.store(from.uses.load(Relaxed), Relaxed);
-        self.second.store(from.second.load(Relaxed), Relaxed);
-        self.epoch.store(from.epoch.load(Relaxed), Relaxed);
-    }
-}
-
-/// Both columns of a waiter have room beside each other.
-const _: () = assert!(COLUMNS < 16);

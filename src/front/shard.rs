@@ -15,8 +15,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::counts::Counts;
 use super::key::{hash, len_of, place_of};
-use super::map::{AddressMap, Entry, Head};
-use super::ring::{Ring, Waiter};
+use super::lane::Waiter;
+use super::map::{AddressMap, Head};
+use super::ring::Ring;
 use super::streams::Streams;
 use crate::core::block::BlockId;
 use crate::core::snapshot::Resting;
@@ -146,10 +147,9 @@ impl Shard {
         (queued < QUEUE).then_some(SMALL + queued)
     }
 
-    /// Whether the block of an entry, which begins at `address`, rests here.
+    /// Whether the block that begins at `address`, and rested in that slot the last time, does so now.
     #[inline(always)]
-    pub(super) fn holds(&self, entry: &Entry, address: u64) -> bool {
-        let at = entry.rests_at();
+    pub(super) fn holds(&self, at: usize, address: u64) -> bool {
         match self.slots.get(at) {
             Some(slot) => slot.address.load(Relaxed) == address,
             None => self.ring.holds(at - RING, address),

@@ -10,6 +10,8 @@
 //!    1    |  0   | 0   1   0   0  | (not looked at)         used in column 1
 //! ```
 //!
+//! What a byte of the first columns is set to tells which it is, so that their sum does where only one is set.
+//!
 //! A byte that is set too late, by a program that records a block it has freed, makes the block's next
 //! owner wait for one stream more, and nothing else.
 
@@ -21,6 +23,11 @@ pub(crate) const COLUMNS: usize = 12;
 /// Columns that are looked at for every block that is used on other streams.
 const FEW: usize = 4;
 
+/// What the byte of one of the first columns is set to, without the column.
+const SET: u8 = 16;
+/// What `many` is set to: more than the sum where one of the first columns is set.
+const MANY: u8 = 2 * SET;
+
 /// A set of columns: bit `n` is column `n`.
 pub(crate) type Mask = u16;
 
@@ -31,14 +38,14 @@ pub(super) struct Uses {
     touched: AtomicU8,
     /// Whether any of the later columns is set.
     many: AtomicU8,
-    /// One for each column that is set.
+    /// For each column that is set, [`SET`] and the column.
     few: [AtomicU8; FEW],
     /// The later ones.
     rest: [AtomicU8; COLUMNS - FEW],
 }
 
 fn bits(bytes: &[AtomicU8]) -> Mask {
-    bytes.iter().rev().fold(0, |bits, byte| bits << 1 | Mask::from(byte.load(Relaxed)))
+    bytes.iter().rev().fold(0, |bits, byte| bits << 1 | Mask::from(byte.load(Relaxed) != 0))
 }
 
 impl Uses {
@@ -53,7 +60,7 @@ impl Uses {
     pub(super) fn try_mark(&self, number: u8) -> bool {
         let column = usize::from(number).wrapping_sub(1);
         match self.few.get(column) {
-            Some(byte) => byte.store(1, Relaxed),
+            Some(byte) => byte.store(SET - 1 + number, Relaxed),
             None => {
                 if number == 0 {
                     return false;
@@ -76,7 +83,7 @@ impl Uses {
     fn mark_rest(&self, column: usize) {
         if let Some(byte) = self.rest.get(column) {
             byte.store(1, Relaxed);
-            self.many.store(1, Relaxed);
+            self.many.store(MANY, Relaxed);
         }
     }
 
@@ -89,10 +96,9 @@ impl Uses {
     /// The column, where only one is noted and that is one of the first.
     #[inline]
     pub(super) fn only(&self) -> Option<usize> {
-        let few: [u8; FEW] = core::array::from_fn(|column| self.few[column].load(Relaxed));
-        let one = few.iter().sum::<u8>() == 1 && self.many.load(Relaxed) == 0;
-        // The sum of the numbers of those that are set.
-        one.then(|| usize::from((0..).zip(few).map(|(column, set)| column * set).sum::<u8>()))
+        let sum =
+            self.few.iter().fold(self.many.load(Relaxed), |sum, byte| sum.wrapping_add(byte.load(Relaxed)));
+        (sum / SET == 1).then_some(usize::from(sum) % FEW)
     }
 
     /// Forgets the [`only`](Self::only) column of a block that is being freed.

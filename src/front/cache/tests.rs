@@ -73,22 +73,26 @@ fn put_used(front: &Front, number: u64, (place, len): (u16, u64), user: Stream) 
     front.put::<false>(&entry, address)
 }
 
-/// Blocks of one length that nobody asks for again do not keep those of another from waiting here.
+/// Blocks of one length that nobody asks for again do not keep those of another from waiting here: three lengths with one
+/// place had each pair of the third go to the core, which took everything out of the front for it.
 #[test]
-fn two_lengths_of_one_lane_both_find_room() {
-    let front = front();
-    let (second, _) = second(&front);
+fn as_many_lengths_wait_as_there_are_lanes() {
+    let (front, map) = (front(), AddressMap::new());
+    let (second, column) = second(&front);
+    front.shard(0).set_used();
+    front.gather();
+    front.deal(room(1 << 20));
     front.set_most_waiting(1 << 30);
-    let waits = |blocks: u64| put_used(&front, 8 * blocks, (0, 512 * blocks), second) == Freed::Done;
-    let key = |blocks: u64| key_of(512 * blocks, 0, true);
-    // Each lane and its neighbour take two lengths, whichever they are.
-    let mut taken = std::collections::HashMap::new();
-    for blocks in 1..200 {
-        let pair = super::super::key::hash(key(blocks), 3);
-        let count = taken.entry(pair).or_insert(0);
-        *count += 1;
-        assert_eq!(waits(blocks), *count <= 2, "length {blocks} is the {count}. of lanes {pair}");
-    }
+    let waits = |blocks: u64| put_used(&front, 64 * blocks, (0, 512 * blocks), second) == Freed::Done;
+    let lanes = super::super::ring::LANES as u64;
+    assert!((1..=lanes).all(waits), "wherever their places are");
+    assert!(!waits(lanes + 1), "there is no lane left");
+    front.complete(column, 1);
+    let take = |blocks: u64| front.take::<false>(&map, Stream(0), 512 * blocks, 512, true);
+    let waited: Vec<u64> = (1..=lanes).filter(|&blocks| take(blocks).is_some()).collect();
+    assert_eq!(waited, (1..=lanes).collect::<Vec<_>>());
+    assert!((1..=lanes).all(|blocks| take(blocks).is_none()), "each once");
+    assert!((lanes..2 * lanes).all(waits), "lanes without blocks are for any length");
 }
 
 /// Four threads with as many bytes each as one alone took what they waited for from each other, over and over.

@@ -1,0 +1,332 @@
+//! Freed blocks of one key that other streams may still use, in the order they were freed.
+//!
+//! ```text
+//! | - | b | b | b | w | w | w | - |      b: over, w: not known to be over
+//!       ^head       ^ready      ^tail    positions count on for ever; the slots go round
+//! ```
+//!
+//! How much waits is summed up when somebody asks, so that a pair of calls need not count it.
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{self, OnceLock};
+
+use super::key::len_of;
+use super::streams::Use;
+use super::uses::COLUMNS;
+
+/// Blocks of a lane, at most.
+pub(super) const SLOTS: usize = if sync::SMALLEST {
+    2
+} else if sync::SMALL {
+    8
+} else {
+    1024
+};
+
+/// What is kept of a block that waits: what it was last asked for with, bytes; the epoch of its home in which it was freed;
+/// what must be over.
+pub(super) type ToWait = (u64, u32, [Use; 2]);
+
+/// A block in a lane.
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    /// Its address; zero when the slot is vacant.
+    pub(super) address: AtomicU64,
+    /// Bytes it was last asked for with.
+    pub(super) requested: AtomicU64,
+    /// What must be over: a [`Use`], with the column of another one (plus one, shifted left by 4) where there are two;
+    /// zero once all is known to be.
+    uses: AtomicU64,
+    /// The epoch of the other.
+    second: AtomicU64,
+    /// The epoch of its home in which it was freed.
+    pub(super) epoch: AtomicU32,
+}
+
+/// See the module's documentation. A line of the cache each.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Lane {
+    /// The key, while there are blocks.
+    key: AtomicU64,
+    /// The position of the oldest block.
+    head: AtomicU32,
+    /// Blocks before this position are over.
+    ready: AtomicU32,
+    /// The position of the next block.
+    tail: AtomicU32,
+    /// How many blocks there may be.
+    most: AtomicU32,
+    /// Where they are. Made when there is the first block.
+    slots: OnceLock<Box<[Waiter; SLOTS]>>,
+    /// What waited when somebody last asked.
+    sum: Sum,
+}
+
+/// What waited once. What has come and gone since is still in the slots, unless others have come in its place, so that only
+/// that need be looked at.
+#[derive(Debug, Default)]
+struct Sum {
+    /// The lane's head then.
+    head: AtomicU32,
+    /// Its tail.
+    tail: AtomicU32,
+    /// Blocks that waited.
+    blocks: AtomicU32,
+    /// Bytes they were last asked for with.
+    requested: AtomicU64,
+}
+
+impl Lane {
+    /// The key of the blocks; zero while there are none.
+    #[inline]
+    pub(super) fn key(&self) -> u64 {
+        self.key.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Relaxed) == self.tail.load(Relaxed)
+    }
+
+    /// Whether there may be no more blocks.
+    pub(super) fn is_full(&self) -> bool {
+        self.tail.load(Relaxed).wrapping_sub(self.head.load(Relaxed)) >= self.most.load(Relaxed)
+    }
+
+    /// Lets an empty lane have blocks of a key.
+    pub(super) fn open(&self, key: u64) {
+        self.key.store(key, Relaxed);
+    }
+
+    /// The last block has left; its key.
+    pub(super) fn close(&self) -> u64 {
+        self.key.swap(0, Relaxed)
+    }
+
+    /// Lets it have so many bytes of blocks, or one block.
+    pub(super) fn limit(&self, most: u64) {
+        let blocks = most / len_of(self.key()).max(1);
+        self.most.store(blocks.clamp(1, SLOTS as u64) as u32, Relaxed);
+    }
+
+    /// Whether that slot holds the block that begins at `address`.
+    #[inline]
+    pub(super) fn holds(&self, at: usize, address: u64) -> bool {
+        self.slots.get().is_some_and(|slots| slots[at].address.load(Relaxed) == address)
+    }
+
+    /// Adds a block and returns its slot; nothing where there is no room.
+    pub(super) fn push(&self, address: u64, waiter: ToWait) -> Option<usize> {
+        if self.is_full() {
+            return None;
+        }
+        let slots = self.slots.get_or_init(|| super::map::boxed(|_| Waiter::default()));
+        Some(self.add(slots, self.tail.load(Relaxed), address, waiter))
+    }
+
+    /// The same for a block that was in the slot `before` the last time it waited; nothing where it is there now.
+    #[inline(always)]
+    pub(super) fn push_again(&self, before: usize, address: u64, waiter: ToWait) -> Option<usize> {
+        let slots = self.slots.get()?;
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let blocks = tail.wrapping_sub(head);
+        if blocks >= self.most.load(Relaxed) {
+            return None;
+        }
+        // A slot that has been left is mostly before the first.
+        let is_taken = (before as u32).wrapping_sub(head) % (SLOTS as u32) < blocks;
+        if is_taken && slots[before].address.load(Relaxed) == address {
+            return None;
+        }
+        Some(self.add(slots, tail, address, waiter))
+    }
+
+    /// Adds a block at the position `tail`.
+    #[inline(always)]
+    fn add(&self, slots: &[Waiter; SLOTS], tail: u32, address: u64, waiter: ToWait) -> usize {
+        let (requested, epoch, uses) = waiter;
+        let at = tail as usize % SLOTS;
+        let slot = &slots[at];
+        slot.address.store(address, Relaxed);
+        slot.requested.store(requested, Relaxed);
+        slot.set_uses(uses);
+        slot.epoch.store(epoch, Relaxed);
+        self.tail.store(tail.wrapping_add(1), Relaxed);
+        at
+    }
+
+    /// The position of the oldest block.
+    #[inline]
+    pub(super) fn head(&self) -> u32 {
+        self.head.load(Relaxed)
+    }
+
+    /// The block at a position, where there is one.
+    #[inline]
+    pub(super) fn at(&self, position: u32) -> Option<&Waiter> {
+        self.slots.get().map(|slots| &slots[position as usize % SLOTS])
+    }
+
+    /// Takes the oldest block out, which is in that slot at the position `head`; whether that was the last.
+    #[inline]
+    pub(super) fn pop(&self, head: u32, slot: &Waiter) -> bool {
+        slot.address.store(0, Relaxed);
+        let next = head.wrapping_add(1);
+        self.head.store(next, Relaxed);
+        next == self.tail.load(Relaxed)
+    }
+
+    /// Whether the oldest block, which is at the position `head`, is known to be over.
+    #[inline]
+    pub(super) fn is_ready(&self, head: u32) -> bool {
+        head != self.ready.load(Relaxed)
+    }
+
+    /// Notes how many blocks, from the oldest on, are over; whether there are any.
+    pub(super) fn set_ready(&self, is_over: impl FnMut(&&Waiter) -> bool) -> bool {
+        let ready = self.blocks().take_while(is_over).count();
+        self.ready.store(self.head.load(Relaxed).wrapping_add(ready as u32), Relaxed);
+        ready != 0
+    }
+
+    /// The blocks, from the oldest on.
+    #[inline]
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Waiter> {
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let slots = self.slots.get().map_or(&[][..], |slots| &slots[..]);
+        let (begin, len) = (head as usize % SLOTS, tail.wrapping_sub(head) as usize);
+        let (wrapped, rest) = slots.split_at(begin.min(slots.len()));
+        let first = &rest[..len.min(rest.len())];
+        first.iter().chain(&wrapped[..len - first.len()])
+    }
+
+    /// Looks at all blocks, from the oldest on, and takes those out that `leaves` says are leaving. `moved` is told of those
+    /// that get another slot. Whether the last has left.
+    pub(super) fn take_out(
+        &self,
+        mut leaves: impl FnMut(&Waiter) -> bool,
+        mut moved: impl FnMut(u64, usize),
+    ) -> bool {
+        let Some(slots) = self.slots.get() else { return false };
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let mut to = head;
+        let mut from = head;
+        while from != tail {
+            let slot = &slots[from as usize % SLOTS];
+            if leaves(slot) {
+                slot.address.store(0, Relaxed);
+            } else {
+                if from != to {
+                    let at = to as usize % SLOTS;
+                    slots[at].replace_by(slot);
+                    moved(slots[at].address.load(Relaxed), at);
+                }
+                to = to.wrapping_add(1);
+            }
+            from = from.wrapping_add(1);
+        }
+        if to == tail {
+            return false;
+        }
+        self.tail.store(to, Relaxed);
+        self.ready.store(head, Relaxed);
+        self.forget_sum();
+        to == head
+    }
+
+    /// What waits now: blocks, and bytes they were last asked for with.
+    pub(super) fn waiting(&self) -> (u32, u64) {
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        if (head, tail) != (self.sum.head.load(Relaxed), self.sum.tail.load(Relaxed))
+            && let Some(slots) = self.slots.get()
+        {
+            self.sum.follow(head, tail, slots);
+        }
+        (self.sum.blocks.load(Relaxed), self.sum.requested.load(Relaxed))
+    }
+
+    /// What is in the slots is no more what was looked at.
+    pub(super) fn forget_sum(&self) {
+        let head = self.head.load(Relaxed);
+        self.sum.set(head, head, (0, 0));
+    }
+}
+
+impl Sum {
+    fn set(&self, head: u32, tail: u32, (blocks, requested): (u32, u64)) {
+        self.head.store(head, Relaxed);
+        self.tail.store(tail, Relaxed);
+        self.blocks.store(blocks, Relaxed);
+        self.requested.store(requested, Relaxed);
+    }
+
+    /// Counts what has come and gone.
+    fn follow(&self, head: u32, tail: u32, slots: &[Waiter; SLOTS]) {
+        let (was_head, was_tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let (gone, kept) = (head.wrapping_sub(was_head), was_tail.wrapping_sub(head) as i32);
+        let (mut blocks, mut requested, mut from) = (0, 0, head);
+        // All are counted anew where that is less work, or where others have come in place of what has gone.
+        if tail.wrapping_sub(was_head) <= SLOTS as u32 && i64::from(gone) < i64::from(kept) {
+            let before = waiting_among(slots, was_head, gone);
+            blocks = self.blocks.load(Relaxed) - before.0;
+            requested = self.requested.load(Relaxed) - before.1;
+            from = was_tail;
+        }
+        let come = waiting_among(slots, from, tail.wrapping_sub(from));
+        self.set(head, tail, (blocks + come.0, requested + come.1));
+    }
+}
+
+/// What waits from a position on among so many: blocks, and bytes they were last asked for with.
+fn waiting_among(slots: &[Waiter; SLOTS], from: u32, count: u32) -> (u32, u64) {
+    let each = (0..count).map(|step| &slots[from.wrapping_add(step) as usize % SLOTS]);
+    let waiting = each.filter(|slot| slot.waits());
+    waiting.fold((0, 0), |(blocks, bytes), slot| (blocks + 1, bytes + slot.requested.load(Relaxed)))
+}
+
+impl Waiter {
+    /// Whether the block counts as waiting.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.uses.load(Relaxed) != 0
+    }
+
+    /// All is over.
+    pub(super) fn end_wait(&self) {
+        self.uses.store(0, Relaxed);
+    }
+
+    /// Whether it is that which must be over, and nothing else.
+    #[inline]
+    pub(super) fn waits_for(&self, one: Use) -> bool {
+        self.uses.load(Relaxed) == one.0
+    }
+
+    /// What must be over; a use that is zero stands for nothing.
+    pub(super) fn uses(&self) -> [Use; 2] {
+        let uses = self.uses.load(Relaxed);
+        let column = uses >> 4 & 0xF;
+        let second = if column == 0 { 0 } else { self.second.load(Relaxed) << 8 | column };
+        [Use(uses & !0xF0), Use(second)]
+    }
+
+    #[inline]
+    fn set_uses(&self, [first, second]: [Use; 2]) {
+        if second != Use::default() {
+            self.second.store(second.0 >> 8, Relaxed);
+        }
+        self.uses.store(first.0 | (second.0 & 0xF) << 4, Relaxed);
+    }
+
+    fn replace_by(&self, from: &Self) {
+        self.address.store(from.address.swap(0, Relaxed), Relaxed);
+        self.requested.store(from.requested.load(Relaxed), Relaxed);
+        self.uses.store(from.uses.load(Relaxed), Relaxed);
+        self.second.store(from.second.load(Relaxed), Relaxed);
+        self.epoch.store(from.epoch.load(Relaxed), Relaxed);
+    }
+}
+
+/// Both columns of a waiter have room beside each other.
+const _: () = assert!(COLUMNS < 16);
