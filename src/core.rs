@@ -206,6 +206,12 @@ pub(crate) struct Core {
     pub(crate) patience: u32,
     /// Requests that are not to ask for the epochs that keep blocks in the front.
     pub(crate) ask_after: u32,
+    /// Frees of all parties when the front was last flushed for a request.
+    pub(super) flushed_at: u64,
+    /// Flushes since then that each came too soon after another, in a row.
+    pub(super) flushed_soon: u32,
+    /// So many requests are to grow within the headroom before the front is flushed again.
+    pub(super) flush_after: u32,
     /// As `patience`, for those.
     pub(crate) ask_patience: u32,
     /// Whether it is time to close an epoch.
@@ -303,6 +309,9 @@ impl Core {
             slow: 0,
             patience: 0,
             ask_after: 0,
+            flushed_at: 0,
+            flushed_soon: 0,
+            flush_after: 0,
             ask_patience: 0,
             due: false,
             settled_at: 0,

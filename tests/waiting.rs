@@ -76,13 +76,57 @@ fn many_pairs_share_an_event() {
         (0..4000).for_each(|_| pair(&world));
         let (calls, reserved) = (world.stats().calls, world.stats().reserved_bytes.all);
         let events = calls.record_event - before.calls.record_event;
-        // As many blocks wait as fit into 1/64 of what is held, at most 512; each wait ends with one event.
-        let most = (reserved.current as u64 / 64 / bytes.next_multiple_of(512)).clamp(1, 512);
+        // As many blocks wait as fit into 1/64 of what is held, at most 1024; each wait ends with one event.
+        let most = (reserved.current as u64 / 64 / bytes.next_multiple_of(512)).clamp(1, 1024);
         assert!(events <= 4000 / most * 11 / 10 + 2, "{events} events, {most} blocks of {bytes} may wait");
         assert_eq!(calls.map, before.calls.map, "the memory of {bytes} grew");
         world.verify();
     }
     assert!(world.stats().reserved_bytes.all.peak as u64 <= 522 * M, "beyond the headroom");
+}
+
+/// A request of a size that had no block in the front took those of all other sizes out of it, before it grew within the
+/// headroom; the other sizes then came the same way, recorded ones with three events for four pairs.
+#[test]
+fn sizes_in_turn_each_keep_blocks_in_the_front() {
+    /// Sizes in bytes up to 1 MiB, in no order.
+    const SIZES: [u64; 24] = [
+        602_112, 1_536, 73_728, 998_912, 12_288, 262_144, 411_648, 2_560, 851_968, 34_816, 131_072, 700_928,
+        5_632, 188_416, 524_288, 20_480, 1_048_000, 90_112, 330_752, 8_704, 49_152, 778_240, 225_280, 3_584,
+    ];
+    for (count, used) in [(8, true), (16, true), (24, true), (8, false), (24, false)] {
+        let mut world = Setup { scripted: false, ..Setup::default() }.capacity(9 * G);
+        world.sim.lag = 0;
+        world.sim.backing = BackingMode::MetadataOnly;
+        let mut world = world.build();
+        // All of it stays live: there is nothing free besides.
+        let ballast = world.alloc(8 * G, Stream(0));
+        let user = world.stream();
+        let turns = |turns: usize| {
+            for bytes in (0..turns).flat_map(|_| &SIZES[..count]) {
+                let ptr = world.alloc.allocate(0, *bytes, 0, Stream(0)).expect("there is memory");
+                if used {
+                    world.alloc.record_stream(ptr, user).expect("recorded");
+                }
+                world.alloc.deallocate(ptr).expect("freed");
+            }
+        };
+        turns(100);
+        let before = world.stats();
+        turns(100);
+        let after = world.stats();
+        let events = after.calls.record_event - before.calls.record_event;
+        assert!(events <= 20, "{events} events for 100 blocks of {count} sizes each");
+        let requests = after.ladder.requests - before.ladder.requests;
+        assert_eq!(
+            (after.ladder.flushed - before.ladder.flushed, requests),
+            (0, 0),
+            "{count} sizes, used: {used}"
+        );
+        assert!(after.reserved_bytes.all.peak as f64 <= 1.021 * (8 * G) as f64, "beyond the headroom");
+        world.free(ballast);
+        world.verify();
+    }
 }
 
 #[test]

@@ -237,9 +237,14 @@ impl Device {
         }
     }
 
-    /// Brings all resting blocks back to the core. Under the core's lock.
-    pub(super) fn drain(&self, core: &mut Core, map: &AddressMap) {
-        self.front.drain(map, |rested| bring_back(core, rested));
+    /// Brings all resting blocks back to the core; how many. Under the core's lock.
+    pub(super) fn drain(&self, core: &mut Core, map: &AddressMap) -> usize {
+        let mut blocks = 0;
+        self.front.drain(map, |rested| {
+            blocks += 1;
+            bring_back(core, rested);
+        });
+        blocks
     }
 
     /// Brings the large blocks back that rest in the shard of a stream's place. Under the core's lock.
@@ -264,8 +269,8 @@ impl Device {
         id
     }
 
-    /// Notes how much is live and how much was freed, all counts together.
-    pub(super) fn note_flow(&self, core: &mut Core, more: u64) {
+    /// Notes how much is live and how much was freed, all counts together. The blocks freed so far.
+    pub(super) fn note_flow(&self, core: &mut Core, more: u64) -> u64 {
         let mut flow = self.front.flow();
         flow.add(&core.tally.flow);
         let live: i64 = flow.balance()[REQUESTED].iter().sum();
@@ -274,7 +279,9 @@ impl Device {
         let moved = core.tally.moved * core.limits.granule;
         let high_water = core.high_water;
         core.churn.note(more, allocated, moved, high_water);
-        core.earn_for_all(flow.down[tally::COUNT].iter().sum::<i64>() as u64);
+        let frees = flow.down[tally::COUNT].iter().sum::<i64>() as u64;
+        core.earn_for_all(frees);
+        frees
     }
 
     /// Makes a stream known to the core and to the front.

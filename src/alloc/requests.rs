@@ -74,13 +74,12 @@ impl Caller<'_> {
             return Ok(self.finish(core, bytes, stream, block));
         }
         let mut request = Request::new(bytes, len, align, class, id, stream);
+        let calm = pool == 0 && hold_up.map_or_else(|| core.flush_can_wait(), |hold_up| !hold_up.crowded);
+        if calm && let Some(step) = core.grow_calmly(&mut request) {
+            core = self.perform(core, step, &mut request);
+            return self.climb(core, request);
+        }
         if let Some(hold_up) = hold_up {
-            if !hold_up.crowded
-                && let Some(step) = core.grow_calmly(&mut request)
-            {
-                core = self.perform(core, step, &mut request);
-                return self.climb(core, request);
-            }
             let generation = core.generation;
             core = self.end_wait(core, hold_up);
             if core.generation != generation {
@@ -148,8 +147,9 @@ impl Caller<'_> {
                 Step::Await => core = self.await_others(core, request),
                 Step::Pause => core = self.let_finish(core, request),
                 Step::Flush => {
-                    self.device.note_flow(&mut core, request.requested);
-                    self.device.drain(&mut core, self.map);
+                    let frees = self.device.note_flow(&mut core, request.requested);
+                    let blocks = self.device.drain(&mut core, self.map);
+                    core.note_flush(blocks, frees);
                 }
                 Step::Fail(error) => {
                     self.tell(core);

@@ -59,6 +59,28 @@ impl Core {
         (!ids.is_empty()).then(|| Step::RecordAndAsk(self.begin_closing(&ids)))
     }
 
+    /// Learns that a flush of the front for a request brought back so many blocks, when `frees` had been freed in all.
+    pub(crate) fn note_flush(&mut self, blocks: usize, frees: u64) {
+        /// Frees between two flushes that are worth their work, and the events that may follow.
+        const APART: u64 = 64;
+        /// So many in a row that are not have a reason that will last.
+        const ROW: u32 = 4;
+        /// Requests that do without a flush after these, and after each one more.
+        const PAUSE: u32 = 8;
+        let soon = blocks > 0 && frees < self.flushed_at + APART;
+        self.flushed_at = frees;
+        self.flushed_soon = if soon { self.flushed_soon.saturating_add(1) } else { 0 };
+        self.flush_after = if self.flushed_soon >= ROW { PAUSE } else { 0 };
+    }
+
+    /// Whether a request for which nothing is free should grow within the headroom before it has the front flushed:
+    /// lately flushes took out what was asked for again at once.
+    pub(crate) fn flush_can_wait(&mut self) -> bool {
+        let waits = self.flush_after > 0;
+        self.flush_after = self.flush_after.saturating_sub(1);
+        waits
+    }
+
     /// The step to serve a request with chunks that are cached or within the headroom, or, for a small one,
     /// idle; without waiting for anybody, if that can be done.
     pub(crate) fn grow_calmly(&mut self, request: &mut Request) -> Option<Step> {
