@@ -286,12 +286,17 @@ impl Sim {
     /// simulator does not know only the message is kept.
     pub fn refuse(&self, function: &str, code: i32, why: &'static str) -> i32 {
         let Some(call) = Call::by_name(function) else {
-            let text = format!("{function}: {why} [{code} {}]", codes::name(code));
-            threads::push_message(self.inner.id, &text, code);
+            self.note_error(&format!("{function}: {why} [{code} {}]", codes::name(code)), code);
             return code;
         };
         let refused: Result<(), i32> = self.call(call, format_args!("..."), || refuse(code, why));
         refused.err().unwrap_or(code)
+    }
+
+    /// A layer above has refused what never was a call here: keeps the message and the code for this thread's
+    /// [`recent_error`](Self::recent_error), among those of calls.
+    pub fn note_error(&self, text: &str, code: i32) {
+        threads::push_message(self.inner.id, text, code);
     }
 
     /// Counts, logs and answers one call.

@@ -140,7 +140,7 @@ impl Entry {
         let answer = catch_unwind(AssertUnwindSafe(|| {
             machine::with(|sim| {
                 if self.since > Surface::played() {
-                    return Err(self.absent());
+                    return Err(self.absent(sim));
                 }
                 body(sim)
             })
@@ -156,10 +156,11 @@ impl Entry {
     }
 
     #[cold]
-    fn absent(self) -> i32 {
+    fn absent(self, sim: &Sim) -> i32 {
+        let code = codes::RT_FEATURE_NOT_SUPPORT;
         let why = format!("CANN {} lacks this call, which came with {}", Surface::played(), self.since);
-        self.complain(codes::RT_FEATURE_NOT_SUPPORT, &why);
-        codes::RT_FEATURE_NOT_SUPPORT
+        sim.note_error(&self.message(code, &why), code);
+        code
     }
 
     #[cold]
@@ -174,6 +175,10 @@ impl Entry {
 
     #[cold]
     fn complain(self, code: i32, why: &str) {
-        messages::push(&format!("{}: {why} [{code} {}]", self.name, codes::name(code)));
+        messages::push(&self.message(code, why));
+    }
+
+    fn message(self, code: i32, why: &str) -> String {
+        format!("{}: {why} [{code} {}]", self.name, codes::name(code))
     }
 }

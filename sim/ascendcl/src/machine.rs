@@ -97,7 +97,8 @@ pub(crate) fn with_existing<T>(body: impl FnOnce(&Sim) -> T) -> Option<T> {
 pub(crate) fn settings<T>(change: impl FnOnce(&mut Settings) -> T) -> T {
     let mut settings = SETTINGS.lock();
     change(settings.get_or_insert_with(|| {
-        let (settings, complaints) = Settings::read(|name| std::env::var(name).ok());
+        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        let (settings, complaints) = Settings::read(variable);
         complaints.iter().for_each(|complaint| report::say(complaint));
         settings
     }))

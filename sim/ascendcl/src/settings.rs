@@ -77,7 +77,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings that an environment describes, and what of it was not understood.
+    /// The settings that an environment describes, and what of it was not understood. In a variable that is
+    /// no text, what cannot be read is U+FFFD.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
         let mut reader = Reader { variable, complaints: Vec::new() };
         let plain = Self::default();
@@ -138,7 +139,9 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         if text.is_empty() && name != "ASCEND_RT_VISIBLE_DEVICES" {
             return plain;
         }
-        parse(text).unwrap_or_else(|| {
+        // What is no text has been made one with a sign for what could not be read.
+        let sound = !text.contains(char::REPLACEMENT_CHARACTER);
+        sound.then(|| parse(text)).flatten().unwrap_or_else(|| {
             self.complaints.push(format!("{name}={text} is not understood and ignored"));
             plain
         })

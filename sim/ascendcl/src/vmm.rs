@@ -22,13 +22,10 @@ pub unsafe extern "C" fn aclrtReserveMemAddress(
     entry.does(|sim| {
         entry.not_null(sim, start)?;
         // SAFETY: `start` is not null, so it is valid for a read.
-        let before = address(unsafe { start.read() });
-        let mut found = before;
+        let mut found = address(unsafe { start.read() });
         let answer = sim.reserve_into(&mut found, size as u64, alignment as u64, address(expect), flags);
-        if found != before {
-            // SAFETY: as above, for a write.
-            unsafe { start.write(pointer(found)) };
-        }
+        // SAFETY: as above, for a write.
+        unsafe { start.write(pointer(found)) };
         answer
     })
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use common::{at, clean, library, machine, program, run};
@@ -107,6 +108,25 @@ fn a_lag_keeps_events_unfinished_until_ticks_pass_or_somebody_waits() {
             assert_eq!(status(), 1, "{execution}");
         }
     }
+}
+
+#[test]
+fn messages_of_calls_that_a_surface_lacks_stand_among_the_others() {
+    let (acl, _turn) = machine();
+    acl.set("acl_sim_set_surface", "8.1");
+    let mut number = 0u64;
+    // SAFETY: a live variable, and numbers.
+    unsafe {
+        assert_eq!(acl.try_call("aclrtGetDevice", &[at(&mut number)]), 107_002);
+        assert_eq!(acl.try_call("aclrtFreeWithDevSync", &[0]), 207_000);
+        assert_eq!(acl.try_call("aclrtPeekAtLastError", &[0]), 207_000);
+        assert_eq!(acl.try_call("aclrtUnmapMem", &[0]), 100_000);
+    }
+    let messages = acl.error();
+    acl.set("acl_sim_set_surface", "9.x");
+    let begins: Vec<&str> = messages.lines().filter_map(|line| line.split([':', '(']).next()).collect();
+    assert_eq!(begins, ["aclrtUnmapMem", "aclrtFreeWithDevSync", "aclrtGetDevice"], "the newest first");
+    assert!(!acl.json("acl_sim_counters_json").contains("aclrtFreeWithDevSync"), "it was no call");
 }
 
 #[test]
@@ -311,9 +331,16 @@ fn the_environment_sets_what_the_controls_set() {
     };
     assert_eq!(printed("ASCEND_SIM_SURFACE", "8.5"), ("1.16.0\n".to_owned(), String::new()));
     assert_eq!(printed("ASCEND_SIM_SURFACE", "9.x"), ("1.17.0\n".to_owned(), String::new()));
-    let (version, complaint) = printed("ASCEND_SIM_DEVICES", "many");
-    assert_eq!(version, "1.17.0\n");
+    let (number, complaint) = printed("ASCEND_SIM_DEVICES", "many");
+    assert_eq!(number, "1.17.0\n");
     assert!(complaint.contains("ASCEND_SIM_DEVICES=many"), "{complaint}");
+    // Bytes that are no text are not understood either.
+    let odd = std::ffi::OsStr::from_bytes(b"Ascend\xff");
+    for name in ["ASCEND_SIM_SOC", "ASCEND_SIM_CHECKER", "ASCEND_SIM_REPORT"] {
+        let output = run(clean(&version).arg(library()).env(name, odd));
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(complaint.contains(&format!("{name}=Ascend")), "{name}: {complaint}");
+    }
     let script = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); n = ctypes.c_uint(); \
                   l.aclrtGetDeviceCount(ctypes.byref(n)); f, t = ctypes.c_size_t(), ctypes.c_size_t(); \
                   l.aclrtSetDevice(1); l.aclrtGetMemInfo(1, ctypes.byref(f), ctypes.byref(t)); \
