@@ -11,6 +11,7 @@ mod checks;
 mod chores;
 mod claim;
 mod device;
+mod device_stats;
 mod events;
 mod figures;
 mod growable;
@@ -315,7 +316,7 @@ impl DeviceAllocator {
     /// [`Error::Argument`] for an unknown device.
     pub fn stats(&self, device: DeviceId) -> Result<Stats> {
         let unused =
-            || Stats { max_split_size: device::shown(self.config.max_split_size), ..Stats::default() };
+            || Stats { max_split_size: device_stats::shown(self.config.max_split_size), ..Stats::default() };
         Ok(self.used(device)?.map_or_else(unused, Device::stats))
     }
 

@@ -1,6 +1,8 @@
 //! Room below the peaks, and who gets it.
 
 use super::*;
+use crate::core::tally::{Columns, Flow, Split};
+use crate::front::counts::amounts;
 use crate::front::map::Head;
 
 /// Room for that many blocks of 512 bytes, all of them small.
