@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ascend_alloc::acl::{Acl, Search};
 use ascend_alloc::driver::{AclDriver, Driver, Stream};
 use ascend_alloc::error::PointerKind;
+use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator, Error};
 use stand_ins::{FULL, StandIn};
 
@@ -54,6 +55,24 @@ impl Rig {
         }
     }
 
+    /// How often a stream was asked whether it is captured, or an event was recorded on it.
+    fn asked(&self) -> u64 {
+        type Counters = unsafe extern "C" fn(*mut u8, usize) -> i32;
+        let mut text = vec![0_u8; 1 << 16];
+        // SAFETY: the library is loaded already; the function writes as many bytes as it is given at most.
+        unsafe {
+            let library = libloading::os::unix::Library::new(&self.file).unwrap();
+            let counters: Counters = *library.get(b"acl_sim_counters_json\0").unwrap();
+            assert!(counters(text.as_mut_ptr(), text.len()) < text.len() as i32);
+        }
+        let end = text.iter().position(|&byte| byte == 0).unwrap();
+        let counts: serde_json::Value = serde_json::from_slice(&text[..end]).unwrap();
+        ["aclmdlRICaptureGetInfo", "aclrtRecordEvent"]
+            .map(|call| counts[call].as_u64().unwrap_or(0))
+            .iter()
+            .sum()
+    }
+
     /// On which streams free memory waits.
     fn homes(&self) -> Vec<u64> {
         let snapshot = self.alloc.snapshot(0).unwrap();
@@ -85,6 +104,32 @@ fn more_streams_than_are_kept_one_by_one_may_end_between_two_calls() {
         rig.alloc.deallocate(again).unwrap();
         rig.alloc.check().unwrap();
         assert_eq!(rig.homes(), [0_u64; 0]);
+    }
+}
+
+/// Page-locked memory asks nothing of a stream that has ended, whoever calls first.
+#[test]
+fn page_locked_memory_leaves_streams_alone_that_have_ended() {
+    for background in [false, true] {
+        let rig = rig();
+        // SAFETY: the allocator passes only what it was given.
+        let driver = Arc::new(unsafe { AclDriver::attach(rig.acl.clone()) });
+        let options = PinnedOptions { background, ..PinnedOptions::default() };
+        let pinned = PinnedAllocator::new(options, driver).unwrap();
+        let (gone, other) = (rig.stream(), rig.stream());
+        let blocks = [(); 2].map(|()| pinned.allocate(M, 0).unwrap());
+        blocks.iter().for_each(|&ptr| pinned.record_use(ptr, 0, gone).unwrap());
+        rig.destroy(gone);
+        let before = rig.asked();
+        pinned.deallocate(blocks[0]).unwrap();
+        pinned.process_events().unwrap();
+        assert_eq!(rig.asked(), before, "background: {background}");
+        pinned.record_use(blocks[1], 0, other).unwrap();
+        pinned.deallocate(blocks[1]).unwrap();
+        assert_eq!(rig.asked(), before + 2, "others are marked");
+        pinned.empty_cache_waiting().unwrap();
+        assert_eq!(pinned.stats().allocated_bytes.current, 0);
+        rig.destroy(other);
     }
 }
 

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use allocator::driver::{AclDriver, DeviceId};
+use allocator::driver::{AclDriver, DeviceId, Stream};
 use allocator::host::{DurationStat, HostPtr, PinnedAllocator, PinnedOptions};
 use allocator::{Config, ContentStore, Error};
 use parking_lot::Mutex;
@@ -206,6 +206,14 @@ unsafe impl ContentStore for Content {
             pinned.give_back(device, address);
         }
     }
+}
+
+/// Tells all allocators that a stream ends.
+pub(crate) fn stream_destroyed(device: DeviceId, stream: Stream) -> Result<(), Failure> {
+    for pinned in all() {
+        pinned.stream_destroyed(device, stream)?;
+    }
+    Ok(())
 }
 
 fn all() -> Vec<Arc<PinnedAllocator>> {

@@ -350,7 +350,8 @@ pub extern "C" fn ascend_alloc_stream_destroyed(device: c_int, stream: *mut c_vo
         let (device, stream) = (process::device(device)?, process::stream(stream));
         acl_allocator::heed();
         acl_allocator::end(device, stream)?;
-        process::if_set_up().map_or(Ok(()), |allocator| Ok(allocator.stream_destroyed(device, stream)?))
+        process::if_set_up().map_or(Ok(()), |allocator| allocator.stream_destroyed(device, stream))?;
+        host::stream_destroyed(device, stream)
     })
 }
 

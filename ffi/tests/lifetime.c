@@ -50,6 +50,24 @@ static void streams_end(void) {
     ACL(aclrtDestroyStream(other));
     OK(ascend_alloc_empty_cache(-1));
     CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    /* Page-locked memory asks for no event on it either, told by the runtime library or by the program. */
+    for (int told = 0; told < 2; told++) {
+        aclrtStream ends = new_stream();
+        void *host = ascend_alloc_host_malloc(3 * MIB, 0);
+        CHECK(host != NULL);
+        OK(ascend_alloc_host_record_stream(host, 0, ends));
+        if (told) {
+            OK(ascend_alloc_stream_destroyed(0, ends));
+        } else {
+            ACL(aclrtDestroyStream(ends));
+        }
+        long before = called("aclrtRecordEvent");
+        OK(ascend_alloc_host_free(host));
+        CHECK(called("aclrtRecordEvent") == before);
+        if (told) {
+            ACL(aclrtDestroyStream(ends));
+        }
+    }
 }
 
 static void device_resets(void) {

@@ -15,8 +15,6 @@ use crate::sync::{Mutex, MutexGuard, StoreAmongSwaps};
 
 /// How many ends of streams are kept one by one; after more, all streams count as ended.
 const ROOM: usize = if crate::sync::SMALLEST { 2 } else { 256 };
-/// Devices with a bit of their own; of those behind, the last bit stands for all.
-const DEVICES: u32 = 64;
 
 /// Ends of streams and resets of devices that nobody has dealt with yet.
 ///
@@ -63,6 +61,9 @@ impl Default for StateChanges {
 }
 
 impl StateChanges {
+    /// Devices with a bit of their own; of those behind, the last bit stands for all.
+    pub(crate) const DEVICES: DeviceId = 64;
+
     /// Notes that a stream is about to be destroyed. The default stream, 0, is no such stream.
     pub fn stream_ends(&self, stream: Stream) {
         if stream.0 == 0 {
@@ -102,7 +103,7 @@ impl StateChanges {
     pub fn drain(&self) -> Option<Vec<Stream>> {
         let _turn = self.turn();
         let taken = self.take();
-        self.done(&taken, 0..DEVICES);
+        self.done(&taken, 0..Self::DEVICES);
         (!taken.all_streams).then_some(taken.streams)
     }
 
@@ -136,7 +137,7 @@ impl StateChanges {
 }
 
 fn bit(device: DeviceId) -> u64 {
-    1 << device.min(DEVICES - 1)
+    1 << device.min(StateChanges::DEVICES - 1)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ends::Ends;
 use super::front::{Front, Put};
 use super::options::PinnedOptions;
 use super::source::HostDriver;
@@ -20,7 +21,7 @@ use crate::error::{Error, PointerKind, Result};
 use crate::stats::Stat;
 
 /// The number of the only "device" of the allocator below.
-const ONLY: DeviceId = 0;
+pub(super) const ONLY: DeviceId = 0;
 
 /// A caching allocator for page-locked host memory.
 ///
@@ -54,6 +55,7 @@ pub struct PinnedAllocator {
     pub(super) heap: Arc<DeviceAllocator>,
     pub(super) source: Arc<HostDriver>,
     front: Arc<Front>,
+    ends: Arc<Ends>,
     /// Whether freed blocks may rest in the front.
     rests: bool,
     /// Whether a history is kept: then none rests.
@@ -88,6 +90,7 @@ impl PinnedAllocator {
         let mut allocator = Self {
             rests: options.max_cached.is_none() && options.decay.is_none(),
             noted: AtomicBool::new(false),
+            ends: Arc::new(Ends::new(&source, &heap)),
             heap,
             source,
             front: Arc::new(Front::new()),
@@ -102,8 +105,11 @@ impl PinnedAllocator {
             allocator.bring_back();
         }
         if allocator.options.background {
-            allocator.worker =
-                Some(Worker::start(Arc::clone(&allocator.heap), allocator.options.max_cached)?);
+            allocator.worker = Some(Worker::start(
+                Arc::clone(&allocator.heap),
+                Arc::clone(&allocator.ends),
+                allocator.options.max_cached,
+            )?);
         }
         Ok(allocator)
     }
@@ -212,11 +218,13 @@ impl PinnedAllocator {
         if !self.options.stream_order {
             return Ok(());
         }
+        self.ends.heed();
         let number = self.source.streams.number(device, stream);
         self.heap.record_stream(DevicePtr(ptr.address), number)
     }
 
-    /// Tells that a stream is being destroyed: to be called before it is, while nobody records it. What waits for it
+    /// Tells that a stream is being destroyed, where the runtime does not tell by itself (before CANN 8.5): to be called
+    /// before it is, while nobody records it. Its handle is never given to the driver again. What waits for it
     /// is free once the device has been waited for, which happens when that memory is needed.
     ///
     /// # Errors
@@ -238,6 +246,7 @@ impl PinnedAllocator {
     /// [`Error::Driver`] when an event cannot be asked for; a device that reports a fault is not taken for one that is
     /// done.
     pub fn process_events(&self) -> Result<()> {
+        self.ends.heed();
         let looked = self.heap.look_at_streams(ONLY);
         keep_at_most(&self.heap, self.options.max_cached);
         looked
@@ -269,6 +278,7 @@ impl PinnedAllocator {
     ///
     /// As [`empty_cache`](Self::empty_cache).
     pub fn trim(&self, keep: u64) -> Result<u64> {
+        self.ends.heed();
         self.bring_back();
         self.heap.trim(ONLY, keep)
     }
@@ -411,6 +421,7 @@ impl PinnedAllocator {
                          regions of 200 GB and more, so ask for several blocks (allocate_split)",
             });
         }
+        self.ends.heed();
         self.bring_back();
         let taken = self.take_of_heap(self.rounded(bytes), align);
         // It may have found streams that have passed.
@@ -435,6 +446,7 @@ impl PinnedAllocator {
 
     /// Gives a claimed block to the heap.
     fn give_to_heap(&self, ptr: HostPtr) -> Result<()> {
+        self.ends.heed();
         self.give_back_claimed(ptr)?;
         // An event that cannot be recorded now is recorded when memory is wanted.
         let _closed = self.heap.close_used_streams(ONLY);
@@ -477,6 +489,7 @@ impl PinnedAllocator {
     }
 
     fn empty(&self, options: EmptyOptions) -> Result<u64> {
+        self.ends.heed();
         self.bring_back();
         self.heap.empty_cache_with(None, &options)
     }

@@ -53,6 +53,19 @@ impl Streams {
         self.0.lock().numbers.remove(&(device, stream)).map(Stream)
     }
 
+    /// Forgets streams of any device with these handles, or all but default ones; the numbers they had.
+    pub(super) fn forget_handles(&self, handles: Option<&[Stream]>) -> Vec<Stream> {
+        let ended = |stream: Stream| stream.0 != 0 && handles.is_none_or(|ended| ended.contains(&stream));
+        let mut tables = self.0.lock();
+        let mut numbers: Vec<Stream> = tables
+            .numbers
+            .extract_if(|&(_, stream), _| ended(stream))
+            .map(|(_, number)| Stream(number))
+            .collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// The stream behind a number; none for the host.
     pub(super) fn stream(&self, number: Stream) -> Option<(DeviceId, Stream)> {
         let index = usize::try_from(number.0.checked_sub(1)?).ok()?;
@@ -178,6 +191,16 @@ mod tests {
         assert_eq!(streams.stream(first), Some((0, Stream(7))), "what waits for it is still known");
         assert_eq!(streams.stream(HOST), None);
         assert_eq!(streams.devices(), [0, 1]);
+    }
+
+    #[test]
+    fn ended_handles_are_forgotten_on_every_device() {
+        let streams = Streams::default();
+        let numbers =
+            [(0, 7), (1, 7), (0, 9), (0, 0)].map(|(device, handle)| streams.number(device, Stream(handle)));
+        assert_eq!(streams.forget_handles(Some(&[Stream(7), Stream(8)])), numbers[..2]);
+        assert_eq!(streams.forget_handles(None), numbers[2..3], "default streams stay");
+        assert_eq!(streams.number(0, Stream(0)), numbers[3]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::allocator::keep_at_most;
+use super::ends::Ends;
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
 use crate::sync::plain::{Condvar, Mutex};
@@ -37,14 +38,19 @@ pub(super) struct Worker {
 
 impl Worker {
     /// A thread; `max_cached` is the most free memory that is kept.
-    pub(super) fn start(heap: Arc<DeviceAllocator>, max_cached: Option<u64>) -> Result<Self> {
+    pub(super) fn start(
+        heap: Arc<DeviceAllocator>,
+        ends: Arc<Ends>,
+        max_cached: Option<u64>,
+    ) -> Result<Self> {
         let signal = Arc::new(Signal::default());
         let shared = Arc::clone(&signal);
-        let thread = crate::signals::spawn("ascend-alloc-host", move || run(&heap, max_cached, &shared))
-            .map_err(|_| Error::State {
-                operation: "starting the background thread of page-locked memory",
-                reason: "the system has no thread to give; set background to false",
-            })?;
+        let thread =
+            crate::signals::spawn("ascend-alloc-host", move || run(&heap, &ends, max_cached, &shared))
+                .map_err(|_| Error::State {
+                    operation: "starting the background thread of page-locked memory",
+                    reason: "the system has no thread to give; set background to false",
+                })?;
         Ok(Self { signal, thread: Some(thread) })
     }
 
@@ -57,7 +63,7 @@ impl Worker {
     }
 }
 
-fn run(heap: &DeviceAllocator, max_cached: Option<u64>, signal: &Signal) {
+fn run(heap: &DeviceAllocator, ends: &Ends, max_cached: Option<u64>, signal: &Signal) {
     loop {
         {
             let mut state = signal.state.lock();
@@ -70,6 +76,7 @@ fn run(heap: &DeviceAllocator, max_cached: Option<u64>, signal: &Signal) {
             state.work = false;
         }
         // What cannot be asked now is asked again; a request that needs the memory is told the reason.
+        ends.heed();
         let looked = heap.look_at_streams(0);
         keep_at_most(heap, max_cached);
         let left = heap.waiting_bytes(0).unwrap_or(0) > 0;
