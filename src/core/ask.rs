@@ -92,7 +92,9 @@ impl Core {
         let goal = goal.min(self.limit.unwrap_or(u64::MAX));
         let room = goal.saturating_sub(self.held()) / granule + self.cached.len() as u64;
         let small = request.class.is_small();
-        if !small && room < request.len / granule {
+        let hopeless =
+            if small { room == 0 && self.count_movable(1) == 0 } else { room < request.len / granule };
+        if hopeless {
             return None;
         }
         let place = self.place(request)?;
