@@ -221,6 +221,31 @@ fn a_device_reset_by_force_is_opened_again() {
     assert_eq!(stand_in.references(0), 1);
 }
 
+/// Calls that need no context find the device closed instead.
+#[test]
+fn a_device_that_is_not_open_any_more_is_opened_for_calls_without_a_context() {
+    let (stand_in, driver) = on_device_1(FULL, "driver_closed");
+    let (own, range) = (stand_in.context(), done(driver.reserve(0, 8 * MIB)));
+    let calls: [fn(&AclDriver, u64) -> DriverResult<()>; 3] = [
+        |driver, _| driver.reserve(0, 8 * MIB).map(drop),
+        |driver, _| driver.malloc_physical(0, 2 * MIB, PageKind::Huge).map(drop),
+        |driver, range| driver.map(0, range, 2 * MIB, PhysicalHandle(0x80)),
+    ];
+    for (call, name) in calls.iter().zip(["aclrtReserveMemAddress", "aclrtMallocPhysical", "aclrtMapMem"]) {
+        // SAFETY: nothing of the device is used afterwards that the stand-in would look at.
+        done(unsafe { driver.acl().reset_device(0) });
+        stand_in.fail(name, codes::RT_INVALID_HANDLE, 1, "the device is not open");
+        done(call(&driver, range));
+        assert_eq!(stand_in.references(0), 1, "{name}");
+        assert_eq!(stand_in.context(), own);
+    }
+    // What says so on an open device has another reason.
+    stand_in.fail("aclrtMapMem", codes::RT_INVALID_HANDLE, 2, "no such handle");
+    let error = driver.map(0, range, 2 * MIB, PhysicalHandle(0x80)).expect_err("it is told to fail");
+    assert_eq!(error.code, codes::RT_INVALID_HANDLE);
+    assert_eq!((stand_in.references(0), stand_in.context()), (1, own));
+}
+
 #[test]
 fn a_stream_of_the_primary_context_is_reached_from_another_context() {
     let (stand_in, driver) = on_device_1(FULL, "driver_stream_context");

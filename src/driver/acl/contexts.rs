@@ -48,7 +48,8 @@ impl AclDriver {
     }
 
     /// Runs a call that names its device or an address, so that any context or none will do as
-    /// long as the device is open. Should a library want a context all the same, it gets one.
+    /// long as the device is open. Should a library want a context all the same, it gets one; so does one that
+    /// says that the device is not open: somebody has reset it, and the context brings that to light.
     pub(super) fn anywhere<R: Send>(
         &self,
         device: DeviceId,
@@ -58,7 +59,9 @@ impl AclDriver {
             self.primary_context(device)?;
         }
         match call(&self.acl) {
-            Err(error) if error.code == codes::RT_CONTEXT_NULL => self.on_device(device, call),
+            Err(error) if matches!(error.code, codes::RT_CONTEXT_NULL | codes::RT_INVALID_HANDLE) => {
+                self.on_device(device, call)
+            }
             answer => answer,
         }
     }
