@@ -70,8 +70,8 @@ impl From<io::Error> for LoadError {
     }
 }
 
-/// Loads all tensors of a safetensors file, each into a page-locked block of its own, in the order of the file.
-/// Data goes from the file to the block; there is no copy in between.
+/// Loads all tensors of a safetensors file, each into a page-locked block of its own, in the order of the file; those
+/// without elements, which share a place, by their names. Data goes from the file to the block; there is no copy in between.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ fn read_header(file: &mut File) -> Result<(u64, Vec<(String, TensorInfo)>), Load
         serde_json::from_slice(&header[8..]).map_err(|error| LoadError::Format(error.to_string()))?;
     let start = 8 + size;
     let mut infos: Vec<_> = metadata.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
-    infos.sort_by_key(|(_, info)| info.data_offsets);
+    infos.sort_by(|(a, left), (b, right)| (left.data_offsets, a).cmp(&(right.data_offsets, b)));
     let end = infos.iter().map(|(_, info)| info.data_offsets.1).max().unwrap_or(0) as u64;
     if length - start < end {
         return Err(short("data"));

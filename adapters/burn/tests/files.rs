@@ -71,6 +71,22 @@ fn every_tensor_is_a_block_with_the_bytes_of_the_file() {
 }
 
 #[test]
+fn tensors_come_in_the_order_of_the_file_each_time() {
+    let pinned = allocator(SimConfig::default());
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let nothing = || TensorView::new(Dtype::F32, vec![0, 4], &[]).unwrap();
+    let one = of_f32(&[1.0]);
+    let last = [("last", TensorView::new(Dtype::F32, vec![1], &one).unwrap())];
+    let views = names.into_iter().map(|name| (name, nothing())).chain(last);
+    let file = Scratch::new("order", &serialize(views, None).unwrap());
+    for _ in 0..4 {
+        let loaded = load_safetensors(&file.0, &pinned).unwrap();
+        let found: Vec<_> = loaded.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, ["a", "b", "c", "d", "e", "f", "g", "h", "last"]);
+    }
+}
+
+#[test]
 fn damaged_files_are_refused_with_a_reason() {
     let pinned = allocator(SimConfig::default());
     let values = of_f32(&[1.0; 64]);

@@ -145,7 +145,7 @@ impl NpuTensor {
     /// When the number of elements differs.
     pub fn reshape(self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
-        if shape.elem_count() != self.shape.elem_count() {
+        if elements(&shape) != elements(&self.shape) {
             bail!("reshape from {:?} to {shape:?}: the numbers of elements differ", self.shape)
         }
         Ok(Self { shape, ..self })
@@ -179,9 +179,8 @@ impl Pass<'_> {
     /// Out of memory, with the allocator's report; an element type without whole bytes.
     pub fn empty(&self, dtype: DType, shape: impl Into<Shape>) -> Result<NpuTensor> {
         let shape = shape.into();
-        // A product that overflows is no size that exists, and is refused as such.
-        let elements = shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-        let bytes = elements.and_then(|elements| elements.checked_mul(dtype.size_in_bytes()));
+        // What cannot be counted is no size that exists, and is refused as such.
+        let bytes = elements(&shape).and_then(|elements| elements.checked_mul(dtype.size_in_bytes()));
         if dtype.size_in_bytes() == 0 {
             bail!("{dtype:?} has no whole bytes for an element; cast the tensor first")
         }
@@ -291,4 +290,9 @@ impl Pass<'_> {
         let queued = buffer.upload(tensor.ptr(), self.npu.device, self.npu.stream);
         queued.map(drop).map_err(|(error, _buffer)| Error::wrap(error))
     }
+}
+
+/// How many elements a shape has; nothing when they cannot be counted.
+fn elements(shape: &Shape) -> Option<usize> {
+    shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))
 }

@@ -53,7 +53,9 @@ macro_rules! for_numbers {
             CpuStorage::F32($values) => $body,
             CpuStorage::F64($values) => $body,
             CpuStorage::F8E4M3($values) => $body,
-            CpuStorage::F6E2M3(_) | CpuStorage::F6E3M2(_) | CpuStorage::F4(_) | CpuStorage::F8E8M0(_) => {
+            // candle keeps these as bytes.
+            CpuStorage::F8E8M0($values) => $body,
+            CpuStorage::F6E2M3(_) | CpuStorage::F6E3M2(_) | CpuStorage::F4(_) => {
                 bail!("types of less than eight bits have no layout of their own; cast the tensor first")
             }
         }
@@ -64,6 +66,9 @@ macro_rules! for_numbers {
 pub(crate) fn dtype_of(storage: &CpuStorage) -> Result<DType> {
     fn of<T: WithDType>(_values: &[T]) -> DType {
         T::DTYPE
+    }
+    if matches!(storage, CpuStorage::F8E8M0(_)) {
+        return Ok(DType::F8E8M0);
     }
     Ok(for_numbers!(storage, values => of(values)))
 }
@@ -109,6 +114,7 @@ pub(crate) fn storage(dtype: DType, bytes: &[u8]) -> Result<CpuStorage> {
         DType::F32 => CpuStorage::F32(numbers(bytes)),
         DType::F64 => CpuStorage::F64(numbers(bytes)),
         DType::F8E4M3 => CpuStorage::F8E4M3(numbers(bytes)),
+        DType::F8E8M0 => CpuStorage::F8E8M0(numbers(bytes)),
         other => bail!("{other:?} has no whole bytes for an element; cast the tensor first"),
     })
 }

@@ -7,7 +7,7 @@ use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator};
 use ascend_alloc_candle::{Npu, NpuTensor, Op3, Pass};
 use ascend_sim::{Sim, SimConfig, WAIT_FOREVER};
-use candle_core::{DType, Device, Result, Tensor, Var};
+use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor, Var};
 
 struct Machine {
     sim: Sim,
@@ -149,6 +149,13 @@ fn every_type_of_whole_bytes_passes_unchanged() {
         let [x, y] = [x, y].map(|tensor| tensor.to_dtype(DType::F32).unwrap().to_vec1::<f32>().unwrap());
         assert_eq!(x, y, "{dtype:?}");
     }
+    // A scale has a byte too, although candle has no numbers of that type.
+    let scales: Vec<u8> = (0..33).map(|n| n * 7).collect();
+    let x = Tensor::from_raw_buffer(&scales, DType::F8E8M0, &[33], &Device::Cpu).unwrap();
+    let y = x.apply_op1(machine.npu.op1("same", x_again)).unwrap();
+    let (storage, _) = y.storage_and_layout();
+    assert!(matches!(&*storage, Storage::Cpu(CpuStorage::F8E8M0(bytes)) if *bytes == scales));
+    drop(storage);
     // A step for numbers of another type is refused, before it does anything.
     let op = machine.npu.op1("wrong", relu);
     let error = values(&[4]).to_dtype(DType::F64).unwrap().apply_op1(op).unwrap_err();
@@ -290,6 +297,23 @@ fn tensors_are_changed_in_place_where_they_lie() {
     let error = a.inplace_op1(&wrong).unwrap_err();
     assert!(error.to_string().contains("neither the type nor the shape"), "{error}");
     assert_same(&a, &wanted);
+    machine.settle();
+}
+
+#[test]
+fn another_shape_has_as_many_elements() {
+    let machine = Machine::new(SimConfig::default());
+    // 2^64 elements are not none.
+    let shapes: [&[usize]; 3] = [&[1 << 32, 1 << 32], &[5], &[usize::MAX, 2]];
+    for shape in shapes {
+        let op = machine.npu.op1("reshape", move |pass, x| x_again(pass, x)?.reshape(shape));
+        for x in [values(&[0, 3]), values(&[2, 2])] {
+            let error = x.apply_op1_no_bwd(&op).unwrap_err().to_string();
+            assert!(error.contains("numbers of elements differ"), "{error}");
+        }
+    }
+    let op = machine.npu.op1("reshape", |pass, x| x_again(pass, x)?.reshape((4, 1)));
+    assert_eq!(values(&[2, 2]).apply_op1_no_bwd(&op).unwrap().dims(), [4, 1]);
     machine.settle();
 }
 
