@@ -57,7 +57,7 @@ impl Config {
         Self::default().overridden_by(text)
     }
 
-    /// Reads the [`VARIABLES`] of this process. Bytes that are not Unicode count as wrong letters.
+    /// Reads the [`VARIABLES`] of this process. Bytes that are not Unicode count as wrong letters, in paths too.
     ///
     /// Call it once and keep the result: a variable that changes later changes nothing.
     ///
@@ -215,18 +215,15 @@ impl Config {
     }
 }
 
-/// The settings that differ from the defaults, as a text that [`Config::parse`] reads back as an
-/// equal configuration, provided that [`Config::validate`] accepts it.
+/// The settings that somebody made, as a text that [`Config::parse`] reads back as an equal configuration, provided
+/// that [`Config::validate`] accepts it. Those with the default's value are among them, because some mean something
+/// all the same ([`Config::sets_chunk_size`]).
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let defaults = Self::default();
         let mut comma = "";
-        for key in settings_of(&KEYS) {
-            let value = key.slot.show(self);
-            if value != key.slot.show(&defaults) {
-                write!(f, "{comma}{}:{value}", key.name)?;
-                comma = ",";
-            }
+        for key in settings_of(&KEYS).filter(|key| self.is_set(key.name)) {
+            write!(f, "{comma}{}:{}", key.name, key.slot.show(self))?;
+            comma = ",";
         }
         Ok(())
     }

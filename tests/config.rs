@@ -2,7 +2,7 @@
 //! and the documentation's tables.
 
 use ascend_alloc::config::{
-    ARGUMENT, Config, ConfigError, DEFAULT, OWN_VARIABLE, SetAccess, TYPED, VARIABLES,
+    ARGUMENT, Config, ConfigError, DEFAULT, OWN_VARIABLE, Observe, SetAccess, TYPED, VARIABLES,
 };
 use ascend_alloc::driver::PageKind;
 use proptest::prelude::*;
@@ -158,7 +158,7 @@ const BAD: &[(&str, &[&str])] = &[
     ("soft_limit_mb", &["0", "1.5", "1099511627777"]),
     ("epoch_frees", &["63", "0", "1048577", "4294967360"]),
     ("history_entries", &["-1", "4294967297"]),
-    ("history_file", &["a\0b", "[1:2]"]),
+    ("history_file", &["a\0b", "[1:2]", "not\u{fffd}unicode"]),
     ("history_file_mb", &["0", "1.5"]),
     ("history_files", &["0", "1001"]),
     ("trace_file", &["a\0b"]),
@@ -369,6 +369,34 @@ fn typed_settings_are_checked_and_shown_as_such() {
         assert_eq!((error.key.as_str(), error.source.as_str()), (*key, TYPED), "{error}");
         assert!(!error.value.is_empty() && !error.accepted.is_empty(), "{error}");
     }
+}
+
+/// What a path would be read back as is what it is.
+#[test]
+fn paths_that_no_text_can_say_are_refused() {
+    for path in ["", "off", " a", "a\t", "a,b", "a:b", "1:2", " 1:2", "[1:2]", "a\0", "\u{fffd}"] {
+        let observe = Observe { history_file: Some(path.into()), ..Observe::default() };
+        let config = Config { observe, ..Config::default() };
+        let error = config.validate().expect_err(path);
+        assert_eq!((error.key.as_str(), error.source.as_str()), ("history_file", TYPED), "{path:?}");
+    }
+    for path in ["offer", "./off", "a b", "%p", ">"] {
+        let observe = Observe { history_file: Some(path.into()), ..Observe::default() };
+        let config = Config { observe, ..Config::default() };
+        assert_eq!(config.validate(), Ok(()), "{path:?}");
+        assert_eq!(Config::parse(&config.to_string()), Ok(config), "{path:?}");
+    }
+}
+
+/// A setting with the default's value may still mean something: that somebody wanted it.
+#[test]
+fn what_somebody_has_said_is_shown() {
+    let chunks = Config::parse("large_segment_size_mb:20").unwrap();
+    assert!(chunks.sets_chunk_size() && !Config::default().sets_chunk_size());
+    assert!(Config::parse(&chunks.to_string()).unwrap().sets_chunk_size());
+    let grows = Config::parse("expandable_segments:True").unwrap();
+    let both = format!("{grows},max_split_size_mb:64");
+    assert_eq!(Config::parse(&both).unwrap_err().key, "max_split_size_mb", "{both}");
 }
 
 #[test]

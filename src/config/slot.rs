@@ -180,6 +180,10 @@ impl Slot {
                 if word.contains('\0') {
                     return Err("no path, because it has a zero byte".into());
                 }
+                // What stands in the place of bytes that are not Unicode: the path would be another one.
+                if word.contains(char::REPLACEMENT_CHARACTER) {
+                    return Err("no path, because not all of it is Unicode".into());
+                }
                 *(field.get_mut)(config) = (word != NO_PATH).then(|| word.to_owned());
             }
             Self::Roundup(_) => {}
@@ -217,7 +221,12 @@ impl Slot {
                 SetAccess::Off => "off",
             }
             .into(),
-            Self::OptionalPath(field) => (field.get)(config).clone().unwrap_or_else(|| NO_PATH.to_owned()),
+            Self::OptionalPath(field) => match (field.get)(config).as_deref() {
+                None => NO_PATH.to_owned(),
+                // It would be read as no path, or as a shorter one.
+                Some(path) if path == NO_PATH || path != path.trim() => format!("[{path}]"),
+                Some(path) => path.to_owned(),
+            },
         }
     }
 }
