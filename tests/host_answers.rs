@@ -188,3 +188,71 @@ fn what_a_driver_does_not_offer_is_an_error_with_the_calls_name() {
     assert!(driver.has_lost_memory(0, false) && driver.has_lost_memory(0, true));
     assert!(!driver.watch_states(&Arc::default()), "nobody tells it of streams and devices");
 }
+
+/// B20 for page-locked memory, whatever single requests and rounding may be.
+#[test]
+fn b20_sizes_near_the_limit() {
+    const MAX: u64 = u64::MAX;
+    for (largest_request, round_up_to) in [(192 * G, None), (MAX, None), (MAX, Some(MAX))] {
+        let (sim, pinned) =
+            pinned(PinnedOptions { largest_request, round_up_to, ..PinnedOptions::default() });
+        let first = pinned.allocate(512, 0).unwrap();
+        pinned.deallocate(first).unwrap();
+        let before = (pinned.stats(), sim.counters());
+        for bytes in
+            [MAX, MAX - 1, MAX - 510, MAX - 511, MAX - 543, 1 << 63, (1 << 63) + 1, 1 << 60, (1 << 48) + 1]
+        {
+            for align in [0, 1, 512, 1 << 21, 1 << 63] {
+                let answer = pinned.allocate(bytes, align);
+                assert!(
+                    matches!(answer, Err(Error::Size { requested, .. }) if requested == bytes),
+                    "{answer:?}"
+                );
+            }
+            let answer = pinned.allocate_split(bytes, MAX);
+            assert!(matches!(answer, Err(Error::Size { .. } | Error::OutOfMemory(_))), "{answer:?}");
+        }
+        for (bytes, align) in [(0, 3), (512, 3), (512, MAX)] {
+            let answer = pinned.allocate(bytes, align);
+            assert!(
+                matches!(answer, Err(Error::Argument { name: "align", .. })),
+                "{bytes} {align}: {answer:?}"
+            );
+        }
+        let answer = pinned.allocate(1 << 48, 0);
+        assert!(matches!(answer, Err(Error::Size { .. } | Error::OutOfMemory(_))), "{answer:?}");
+        assert_eq!(pinned.stats().active_bytes, before.0.active_bytes);
+        assert_eq!(sim.count("aclrtMallocHost"), 1);
+        let (a, b) = (pinned.allocate(512, 0).unwrap(), pinned.allocate(512, 0).unwrap());
+        assert_ne!(a, b);
+        pinned.deallocate(a).unwrap();
+        pinned.deallocate(b).unwrap();
+        assert_eq!(pinned.check(), Ok(()));
+    }
+}
+
+/// B13: nothing takes nothing.
+#[test]
+fn b13_requests_of_zero_bytes_take_nothing() {
+    let (sim, pinned) = pinned(PinnedOptions::default());
+    let before = sim.counters();
+    for align in [0, 1, 512, 1 << 21] {
+        assert!(pinned.allocate(0, align).unwrap().is_null());
+    }
+    assert_eq!(pinned.allocate_split(0, 0).unwrap(), []);
+    pinned.deallocate(HostPtr::NULL).unwrap();
+    assert_eq!(sim.counters(), before);
+    let stats = pinned.stats();
+    assert_eq!((stats.active_bytes, stats.active_requests), Default::default());
+    assert_eq!((stats.num_host_alloc, stats.num_host_free), (0, 0));
+}
+
+/// Any number of bytes is a limit, and what is said to be lacking is what was asked for.
+#[test]
+fn a_limit_may_be_any_number_of_bytes() {
+    let (_, pinned) = pinned(PinnedOptions { max_total: Some(12 * M + 1), ..PinnedOptions::default() });
+    let block = pinned.allocate(12 * M, 0).unwrap();
+    let answer = pinned.allocate(500, 0);
+    assert!(matches!(&answer, Err(Error::OutOfMemory(report)) if report.requested == 500), "{answer:?}");
+    pinned.deallocate(block).unwrap();
+}

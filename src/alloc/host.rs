@@ -10,9 +10,15 @@ use crate::driver::{DeviceId, Driver};
 use crate::error::Result;
 
 impl DeviceAllocator {
-    /// An allocator whose driver gives host memory in pages of `page` bytes.
-    pub(crate) fn for_host(config: Config, driver: Arc<dyn Driver>, page: u64) -> Result<Self> {
+    /// An allocator whose driver gives host memory in pages of `page` bytes, that holds at most `limit` bytes of it.
+    pub(crate) fn for_host(
+        config: Config,
+        limit: Option<u64>,
+        driver: Arc<dyn Driver>,
+        page: u64,
+    ) -> Result<Self> {
         let mut allocator = Self::silent(config, driver)?;
+        allocator.config.memory_limit = limit;
         allocator.host_page = Some(page);
         Ok(allocator)
     }

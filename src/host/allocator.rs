@@ -86,7 +86,7 @@ impl PinnedAllocator {
         let page = os_page();
         let source = Arc::new(HostDriver::new(driver, &options));
         let below: Arc<dyn Driver> = source.clone();
-        let heap = Arc::new(DeviceAllocator::for_host(options.below(), below, page)?);
+        let heap = Arc::new(DeviceAllocator::for_host(options.below(), options.max_total, below, page)?);
         let mut allocator = Self {
             rests: options.max_cached.is_none() && options.decay.is_none(),
             noted: AtomicBool::new(false),
@@ -426,7 +426,7 @@ impl PinnedAllocator {
         let taken = self.take_of_heap(self.rounded(bytes), align);
         // It may have found streams that have passed.
         keep_at_most(&self.heap, self.options.max_cached);
-        taken
+        taken.map_err(|error| asked_for(bytes, error))
     }
 
     fn take_of_heap(&self, bytes: u64, align: u64) -> Result<HostPtr> {
@@ -544,6 +544,19 @@ pub(super) fn keep_at_most(heap: &DeviceAllocator, most: Option<u64>) {
     if heap.held_bytes(ONLY).unwrap_or(0) > keep {
         // What the driver refuses to take back stays; the next call tries again.
         let _given_back = heap.trim(ONLY, keep);
+    }
+}
+
+/// The error of a request, with the bytes that were asked for where it has those of the block.
+#[cold]
+fn asked_for(bytes: u64, error: Error) -> Error {
+    match error {
+        Error::OutOfMemory(mut report) => {
+            report.requested = bytes;
+            Error::OutOfMemory(report)
+        }
+        Error::Size { reason, .. } => Error::Size { requested: bytes, reason },
+        other => other,
     }
 }
 

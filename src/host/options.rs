@@ -106,7 +106,7 @@ impl PinnedOptions {
         }
     }
 
-    /// The settings of the allocator below.
+    /// The settings of the allocator below, but for the limit, which a setting says in whole MiB.
     pub(super) fn below(&self) -> Config {
         Config {
             expandable_segments: self.form == PinnedForm::Virtual,
@@ -115,7 +115,6 @@ impl PinnedOptions {
             device_waits: false,
             set_access: crate::config::SetAccess::Off,
             check_level: self.check_level,
-            memory_limit: self.max_total,
             decay_ms: self.decay.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1)),
             ..Config::default()
         }
