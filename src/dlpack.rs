@@ -48,6 +48,10 @@ pub const VERSION: (u32, u32) = (1, 0);
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`: the consumer must not write.
 pub const READ_ONLY: u64 = 1;
 
+/// `DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`: each element of less than a byte has bytes of its own; without it they
+/// lie one behind the other.
+pub const PADDED: u64 = 1 << 2;
+
 /// The most dimensions that are accepted of others.
 const MOST_DIMENSIONS: i32 = 64;
 
@@ -109,9 +113,10 @@ impl Element {
         Self { code, bits, lanes: 1 }
     }
 
-    /// Bits of an element.
-    fn size_bits(self) -> u64 {
-        u64::from(self.bits) * u64::from(self.lanes)
+    /// Bits of an element; with the flags of its tensor.
+    fn size_bits(self, flags: u64) -> u64 {
+        let bits = u64::from(self.bits) * u64::from(self.lanes);
+        if flags & PADDED != 0 { bits.next_multiple_of(8) } else { bits }
     }
 }
 
@@ -145,7 +150,7 @@ pub struct RawManaged {
     pub manager_ctx: *mut c_void,
     /// To be called once, with the structure itself, by whoever has it last; null where nothing is to be done.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
-    /// [`READ_ONLY`] and others.
+    /// [`READ_ONLY`], [`PADDED`] and others.
     pub flags: u64,
     /// The tensor.
     pub tensor: RawTensor,
@@ -191,7 +196,8 @@ pub fn export(buffer: DeviceBuffer, element: Element, shape: &[u64]) -> Result<M
     let ndim = i32::try_from(shape.len()).ok().filter(|&ndim| ndim <= MOST_DIMENSIONS);
     let ndim = ndim.ok_or_else(|| wrong("at most 64 dimensions"))?;
     let strides = in_order(&extents).ok_or_else(|| wrong("fewer elements than 2^63"))?;
-    let bytes = span(&extents, &strides, element).ok_or_else(|| wrong("fewer bits than 2^64"))?;
+    let bytes =
+        span(&extents, &strides, element.size_bits(0)).ok_or_else(|| wrong("fewer bits than 2^64"))?;
     if bytes > buffer.bytes() {
         return Err(wrong("no more bytes of elements than the buffer has"));
     }
@@ -364,9 +370,11 @@ impl Managed {
         if self.shape().iter().any(|&extent| extent < 0) {
             return None;
         }
+        // SAFETY: the structure is owned and valid for as long as this value.
+        let bits = self.element().size_bits(unsafe { self.0.as_ref().flags });
         let bytes = match self.strides() {
-            Some(strides) => span(self.shape(), strides, self.element())?,
-            None => span(self.shape(), &in_order(self.shape())?, self.element())?,
+            Some(strides) => span(self.shape(), strides, bits)?,
+            None => span(self.shape(), &in_order(self.shape())?, bits)?,
         };
         let first = (self.tensor().data.addr() as u64).checked_add(self.tensor().byte_offset)?;
         first.checked_add(bytes).map(|_end| bytes)
@@ -396,8 +404,9 @@ fn in_order(extents: &[i64]) -> Option<Box<[i64]>> {
     Some(strides)
 }
 
-/// Bytes from the first element to the end of the last; nothing when there are elements before the first, or too many.
-fn span(extents: &[i64], strides: &[i64], element: Element) -> Option<u64> {
+/// Bytes from the first element to the end of the last, of so many bits each; nothing when there are elements before the
+/// first, or too many.
+fn span(extents: &[i64], strides: &[i64], bits: u64) -> Option<u64> {
     if extents.contains(&0) {
         return Some(0);
     }
@@ -408,5 +417,5 @@ fn span(extents: &[i64], strides: &[i64], element: Element) -> Option<u64> {
             last = last.checked_add(steps.checked_mul(u64::try_from(stride).ok()?)?)?;
         }
     }
-    last.checked_add(1)?.checked_mul(element.size_bits()).map(|bits| bits.div_ceil(8))
+    last.checked_add(1)?.checked_mul(bits).map(|bits| bits.div_ceil(8))
 }

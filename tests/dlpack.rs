@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ascend_alloc::dlpack::{
-    self, DEVICE_TYPE, Element, Managed, READ_ONLY, RawDevice, RawManaged, RawTensor, RawVersion,
+    self, DEVICE_TYPE, Element, Managed, PADDED, READ_ONLY, RawDevice, RawManaged, RawTensor, RawVersion,
 };
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{Config, DeviceAllocator, DeviceBuffer, Error};
@@ -178,6 +178,27 @@ fn a_block_of_another_library_is_taken_over_and_deleted_once() {
     let (raw, _) = foreign(&[3, 1], &[1, 77], |_| {});
     // SAFETY: as above.
     assert!(unsafe { Managed::from_raw(raw) }.unwrap().is_contiguous());
+}
+
+/// Elements of less than a byte lie one behind the other, unless the producer says that each has bytes of its own.
+#[test]
+fn small_elements_are_packed_or_padded_as_the_producer_says() {
+    for (bits, lanes, flags, bytes) in [
+        (4, 1, 0, 3),
+        (4, 1, PADDED, 5),
+        (6, 1, 0, 4),
+        (6, 1, PADDED, 5),
+        (4, 3, PADDED, 10),
+        (8, 1, PADDED, 5),
+    ] {
+        let (raw, _) = foreign(&[5], &[], |raw| {
+            raw.flags = flags | READ_ONLY;
+            raw.tensor.dtype = Element { code: 1, bits, lanes };
+        });
+        // SAFETY: the structure is valid and given up.
+        let managed = unsafe { Managed::from_raw(raw) }.unwrap();
+        assert_eq!((managed.bytes(), managed.is_read_only()), (bytes, true), "{bits} {lanes} {flags}");
+    }
 }
 
 #[test]
