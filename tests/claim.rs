@@ -84,3 +84,17 @@ fn where_nothing_is_free_nothing_is_claimed() {
     world.free(live);
     world.close();
 }
+
+/// A range without bytes has no page in it.
+#[test]
+fn nothing_lies_in_an_empty_range() {
+    let mut world = Setup::default().build();
+    let s0 = world.stream();
+    let block = world.alloc(64 * M, s0);
+    world.free(block);
+    for inside in [0, 512, 2 * M, 9 * M + 77] {
+        assert_eq!(world.alloc.claim(0, block.0 + inside, 0).unwrap(), None, "{inside}");
+    }
+    assert_eq!(world.stats().allocated_bytes.all.current, 0);
+    world.close();
+}

@@ -19,7 +19,7 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`](crate::Error::Argument) for an unknown device.
     pub fn claim(&self, device: DeviceId, address: u64, bytes: u64) -> Result<Option<(DevicePtr, u64)>> {
-        let Some(state) = self.used(device)? else { return Ok(None) };
+        let Some(state) = self.used(device)?.filter(|_| bytes > 0) else { return Ok(None) };
         let claimed = self.caller(state).claim(address, address.saturating_add(bytes));
         self.watch(state, 2);
         Ok(claimed)
