@@ -48,6 +48,7 @@ fn peers_reach_all_that_is_mapped() {
     let a = rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
     let b = rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
     assert_eq!(sim.count("aclrtMemSetAccess"), 20);
+    assert!(!all(a, 20 * M, 1), "nobody has asked for that yet");
     rig.alloc.set_peers(0, &[1]).unwrap();
     assert_eq!((rig.alloc.peers(0).unwrap(), rig.alloc.peers(1).unwrap()), (vec![1], vec![]));
     assert_eq!(sim.count("aclrtMemSetAccess"), 40);

@@ -232,7 +232,7 @@ fn imports_reserve_what_they_map() {
     for _ in &exports {
         other.ask("drop");
     }
-    for _ in 0..100 {
+    for _ in 0..1000 {
         assert_eq!(other.import(exports[3].handle()), "ok");
         other.ask("drop");
     }
