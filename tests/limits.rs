@@ -60,6 +60,26 @@ fn the_limit_counts_exactly_what_is_mapped() {
     }
 }
 
+/// A fixed block of 20 MiB is fetched for 8: it is the limit that has no room for it, not the device.
+#[test]
+fn a_fixed_block_beyond_the_limit_is_refused_by_the_limit() {
+    let mut world = Setup::default().conf("expandable_segments:False,memory_limit_mb:16").build();
+    let s0 = world.stream();
+    let report = world.alloc_fails(8 * M, s0);
+    assert_eq!((report.cause, report.limit, report.lacking), (OutOfMemoryCause::Limit, Some(16 * M), 4 * M));
+    assert_eq!(world.sim.count("aclrtMallocAlign32"), 0);
+    world.alloc(10 * M, s0);
+    let report = world.alloc_fails(8 * M, s0);
+    assert_eq!(report.cause, OutOfMemoryCause::Limit);
+    world.close();
+    // Where the device refuses as well, it is the device.
+    let conf = "expandable_segments:False,memory_limit_mb:64";
+    let mut world = Setup::default().conf(conf).capacity(16 * M).build();
+    let s0 = world.stream();
+    assert_eq!(world.alloc_fails(8 * M, s0).cause, OutOfMemoryCause::Device);
+    world.close();
+}
+
 #[test]
 fn the_smaller_of_two_limits_counts_and_either_can_go() {
     let mut world = Setup::default().conf("memory_limit_mb:100").build();

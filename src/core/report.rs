@@ -57,7 +57,10 @@ impl Core {
 
     /// What stopped a request.
     fn cause_of(&self, request: &Request) -> OutOfMemoryCause {
-        let over = self.limit.is_some_and(|limit| self.held() + request.len > limit);
+        // A fixed block may be larger than what it is fetched for; what was lacking to it is noted.
+        let fixed = !self.uses_reservations(request);
+        let over =
+            self.limit.is_some_and(|limit| self.held() + request.len > limit || (fixed && request.lack > 0));
         // What grows needs an address; others do without.
         let no_place = request.no_space && request.class.is_growing() && request.extends.is_none();
         if no_place {
