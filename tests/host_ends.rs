@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use ascend_alloc::driver::{Driver, HostCopy, RegisterKind, SimDriver, Stream};
+use ascend_alloc::driver::{Driver, HostCopy, KernelVersion, RegisterKind, SimDriver, Stream};
 use ascend_alloc::host::{
     FreeOrder, HostPtr, HostRegistry, PageMemory, PinnedAllocator, PinnedBuffer, PinnedForm, PinnedOptions,
     StagingRing,
@@ -300,6 +300,38 @@ fn times_are_those_of_calls_that_succeeded() {
     assert_eq!((stats.num_host_alloc, stats.host_alloc_time.count), (1, 1));
     assert_eq!((stats.num_host_free, stats.host_free_time.count), (1, 1));
     bed.end();
+}
+
+/// Its pages are locked, and do not come from `aclrtMallocHost`.
+#[test]
+fn old_kernels_register_no_memory_of_the_virtual_form() {
+    for (form, allowed) in [(PinnedForm::Regions, true), (PinnedForm::Virtual, false)] {
+        let options = PinnedOptions { form, ..PinnedOptions::default() };
+        let bed = Bed::on(SimConfig { backing: BackingMode::Mapped, ..SimConfig::default() }, options);
+        let registry = HostRegistry::new(bed.driver.clone());
+        let register = |kind| {
+            let buffer = PinnedBuffer::<u8>::zeroed_at_page(bed.pinned.clone(), 8192).unwrap();
+            registry.register(buffer, 0, kind).map(drop).map_err(|(error, _)| error.to_string())
+        };
+        assert!(register(BOTH).unwrap_err().contains("page-locked already"), "{form:?}");
+        bed.driver.set_kernel_version(KernelVersion { major: 5, minor: 10 });
+        let calls = bed.sim.count("aclrtHostRegisterV2");
+        let answer = register(RegisterKind { pinned: false, mapped: true });
+        assert_eq!(answer.is_ok(), allowed, "{form:?}: {answer:?}");
+        assert_eq!(
+            bed.sim.count("aclrtHostRegisterV2") - calls,
+            u64::from(allowed),
+            "the driver is not asked"
+        );
+        assert!(answer.err().is_none_or(|text| text.contains("aclrtMallocHost") && text.contains("5.10")));
+        bed.end();
+    }
+}
+
+#[test]
+fn more_memory_than_there_is_ends_no_process() {
+    let refused = PageMemory::zeroed(1 << 46);
+    assert!(matches!(refused, Err(Error::Size { requested, .. }) if requested == 1 << 46), "{refused:?}");
 }
 
 /// What helps is said in the words of page-locked memory.

@@ -79,6 +79,13 @@ impl Bandwidth {
     }
 
     fn measured(&self) -> Result<ExitCode, String> {
+        if self.smallest > self.largest {
+            return Err(format!(
+                "--smallest {} is more than --largest {}",
+                label(self.smallest),
+                label(self.largest)
+            ));
+        }
         let (driver, simulated) = self.driver()?;
         let sizes = sizes(self.smallest, self.largest);
         let figures = measure(&*driver, self.device, &sizes, self.repeats)?;
@@ -98,7 +105,9 @@ impl Bandwidth {
     /// The driver to measure with, and whether it is the simulator.
     fn driver(&self) -> Result<(Arc<dyn Driver>, bool), String> {
         if self.simulate {
-            let capacity = (self.largest.next_multiple_of(2 << 20)).max(64 << 20) * 2;
+            let capacity = self.largest.checked_next_multiple_of(2 << 20);
+            let capacity = capacity.and_then(|bytes| bytes.max(64 << 20).checked_mul(2));
+            let capacity = capacity.ok_or("--largest is more than any device has")?;
             let config = SimConfig { capacity, backing: BackingMode::MetadataOnly, ..SimConfig::default() };
             let sim = Sim::new(config);
             sim.set_device(0).map_err(|code| format!("the simulator refuses its device: {code}"))?;
@@ -181,6 +190,20 @@ mod tests {
         for (way, direction) in Figure::COLUMNS {
             assert!(header.contains(way.name()) && header.contains(direction.name()), "{header}");
         }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_had_are_refused() {
+        let with = |smallest, largest| {
+            let options = Bandwidth { device: 0, repeats: 1, smallest, largest, svg: None, simulate: true };
+            options.measured().expect_err("refused")
+        };
+        assert!(with(5, 4).contains("--smallest 5 B is more than --largest 4 B"));
+        for largest in [u64::MAX, u64::MAX / 2, 1 << 62] {
+            assert!(with(largest, largest).len() > 10);
+        }
+        let sim = SimDriver::new(Sim::new(SimConfig { capacity: 1 << 60, ..SimConfig::default() }));
+        assert!(measure(&sim, 0, &[1 << 50], 1).is_err());
     }
 
     #[test]

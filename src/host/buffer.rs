@@ -108,6 +108,11 @@ impl<T: Plain> PinnedBuffer<T> {
         self.ptr
     }
 
+    /// Whether it lies in a region of `aclrtMallocHost`.
+    pub(super) fn is_in_region(&self) -> bool {
+        self.owner.source.is_in_region(self.ptr.address())
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {

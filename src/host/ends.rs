@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::allocator::ONLY;
 use super::source::HostDriver;
 use crate::alloc::DeviceAllocator;
-use crate::driver::{Driver, StateChanges};
+use crate::driver::StateChanges;
 
 /// See the module's documentation.
 pub(super) struct Ends {

@@ -1,7 +1,7 @@
 //! Pageable memory in whole pages, so that it can be registered.
 
 use core::ops::{Deref, DerefMut};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use super::allocator::os_page;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ impl PageMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] for zero bytes, and more than the address space.
+    /// [`Error::Size`] for zero bytes, and for more than the system gives.
     pub fn zeroed(bytes: usize) -> Result<Self> {
         let page = os_page() as usize;
         let layout =
@@ -35,7 +35,8 @@ impl PageMemory {
         // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
-            handle_alloc_error(layout);
+            let reason = "the system has not so much memory; ask for less";
+            return Err(Error::Size { requested: bytes as u64, reason });
         }
         Ok(Self { start, layout })
     }

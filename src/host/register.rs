@@ -31,9 +31,14 @@ pub unsafe trait HostMemory {
     /// The first address and the bytes.
     fn range(&self) -> (u64, u64);
 
-    /// Whether the pages come from `aclrtMallocHost`, so that they are locked already.
+    /// Whether the pages are locked already.
     fn is_page_locked(&self) -> bool {
         false
+    }
+
+    /// Whether the pages come from `aclrtMallocHost`: kernels up to 5.10 register no others.
+    fn is_of_malloc_host(&self) -> bool {
+        self.is_page_locked()
     }
 }
 
@@ -53,12 +58,24 @@ unsafe impl<T: Plain> HostMemory for PinnedBuffer<T> {
     fn is_page_locked(&self) -> bool {
         true
     }
+
+    fn is_of_malloc_host(&self) -> bool {
+        // Not so in the virtual form.
+        self.is_in_region()
+    }
 }
 
 /// All registrations made through one driver.
 pub struct HostRegistry {
     driver: Arc<dyn Driver>,
     ranges: Mutex<BTreeMap<u64, Range>>,
+}
+
+/// What is known of the pages of memory.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    locked: bool,
+    of_malloc_host: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +107,9 @@ impl HostRegistry {
         kind: RegisterKind,
     ) -> Result<Registered<M>, (Error, M)> {
         let (start, bytes) = memory.range();
+        let pages = Pages { locked: memory.is_page_locked(), of_malloc_host: memory.is_of_malloc_host() };
         // SAFETY: the guard owns the memory, which is valid until it is dropped, and unregisters it before that.
-        let registered = unsafe { self.add(start, bytes, device, kind, memory.is_page_locked()) };
+        let registered = unsafe { self.add(start, bytes, device, kind, pages) };
         match registered {
             Ok(()) => Ok(Registered {
                 registry: Arc::clone(self),
@@ -123,8 +141,9 @@ impl HostRegistry {
         kind: RegisterKind,
         page_locked: bool,
     ) -> Result<()> {
+        let pages = Pages { locked: page_locked, of_malloc_host: page_locked };
         // SAFETY: the caller's promise.
-        unsafe { self.add(start, bytes, device, kind, page_locked) }
+        unsafe { self.add(start, bytes, device, kind, pages) }
     }
 
     /// Ends a registration by its start. Work that uses the memory must be done.
@@ -202,9 +221,9 @@ impl HostRegistry {
         bytes: u64,
         device: DeviceId,
         kind: RegisterKind,
-        page_locked: bool,
+        pages: Pages,
     ) -> Result<()> {
-        self.check(start, bytes, kind, page_locked)?;
+        self.check(start, bytes, kind, pages)?;
         let calls = self.calls()?;
         {
             let mut ranges = self.ranges.lock();
@@ -230,7 +249,7 @@ impl HostRegistry {
     }
 
     /// What can be known to be wrong before the driver is asked.
-    fn check(&self, start: u64, bytes: u64, kind: RegisterKind, page_locked: bool) -> Result<()> {
+    fn check(&self, start: u64, bytes: u64, kind: RegisterKind, pages: Pages) -> Result<()> {
         let wrong = |name, value, expected| Err(Error::Argument { name, value, expected });
         if start == 0 {
             return wrong("start", "null".to_owned(), "memory of this process");
@@ -244,10 +263,10 @@ impl HostRegistry {
         if !kind.pinned && !kind.mapped {
             return wrong("kind", "neither".to_owned(), "pinned, mapped or both");
         }
-        if page_locked {
-            if kind.pinned {
-                return wrong("kind", "pinned".to_owned(), "mapped alone: the memory is page-locked already");
-            }
+        if pages.locked && kind.pinned {
+            return wrong("kind", "pinned".to_owned(), "mapped alone: the memory is page-locked already");
+        }
+        if pages.of_malloc_host {
             return Ok(());
         }
         let version = self.calls()?.kernel_version();
@@ -258,7 +277,8 @@ impl HostRegistry {
         wrong(
             "memory",
             format!("not from aclrtMallocHost, on kernel {version}"),
-            "page-locked memory of a PinnedAllocator: kernels up to 5.10 cannot register other memory safely",
+            "page-locked memory of a PinnedAllocator, in regions: kernels up to 5.10 cannot register other memory \
+             safely",
         )
     }
 

@@ -74,6 +74,12 @@ impl HostDriver {
         &self.driver
     }
 
+    /// Whether the byte at `address` lies in a region.
+    pub(super) fn is_in_region(&self, address: u64) -> bool {
+        let regions = self.regions.lock();
+        regions.range(..=address).next_back().is_some_and(|(&base, region)| address - base < region.bytes)
+    }
+
     /// Where the device finds the byte at `address`, if it does at all, and whether by the host's address.
     pub(super) fn device_address(&self, address: u64) -> Option<(u64, bool)> {
         let regions = self.regions.lock();

@@ -75,7 +75,9 @@ impl<'a> Memory<'a> {
         let size =
             usize::try_from(bytes).map_err(|_| "a size is larger than the address space".to_owned())?;
         if way == Way::Pageable {
-            let mut data = vec![1_u8; size];
+            let mut data = Vec::new();
+            data.try_reserve_exact(size).map_err(|error| format!("{bytes} bytes of memory: {error}"))?;
+            data.resize(size, 1_u8);
             let address = data.as_mut_ptr().expose_provenance() as u64;
             return Ok(Some(Self { driver, device, address, pageable: Some(data) }));
         }

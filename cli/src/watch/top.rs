@@ -222,7 +222,8 @@ fn look_at(process: &mut Process, path: &Path) {
     } else {
         State::Silent(reading.age)
     };
-    if process.name.is_empty() {
+    let is_another = process.now.as_ref().is_some_and(|document| document.process != number);
+    if process.name.is_empty() || is_another {
         let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
         process.name = plain(name.trim());
     }
@@ -245,4 +246,24 @@ fn patience(period_ms: u64) -> Duration {
 /// Whether there is no such process, as far as can be seen from here.
 fn has_ended(process: u32) -> bool {
     !Path::new(&format!("/proc/{process}")).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_behind_the_same_file_has_a_name_of_its_own() {
+        let path = std::env::temp_dir().join(format!("ascend-alloc-top-{}.json", std::process::id()));
+        let mut watched = Watched::default();
+        let names = [std::process::id(), u32::MAX].map(|number| {
+            let head = r#"{"format":"ascend-alloc statistics","version":1"#;
+            fs::write(&path, format!("{head},\"process\":{number},\"sequence\":1,\"devices\":[]}}")).unwrap();
+            watched.look(std::slice::from_ref(&path));
+            watched.processes()[0].name.clone()
+        });
+        fs::remove_file(&path).unwrap();
+        assert!(!names[0].is_empty());
+        assert_eq!(names[1], "", "there is no such process, so its name is not known");
+    }
 }

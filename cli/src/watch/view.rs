@@ -127,12 +127,17 @@ fn total(stat: &Stat) -> u64 {
 
 fn memory_calls(figures: &DeviceFigures) -> u64 {
     let calls = &figures.stats.calls;
-    calls.map + calls.unmap + calls.malloc_physical + calls.free_physical + calls.malloc + calls.free
+    sum([calls.map, calls.unmap, calls.malloc_physical, calls.free_physical, calls.malloc, calls.free])
 }
 
 fn waits(figures: &DeviceFigures) -> u64 {
     let calls = &figures.stats.calls;
-    calls.wait_device + calls.wait_stream + calls.wait_event
+    sum([calls.wait_device, calls.wait_stream, calls.wait_event])
+}
+
+/// What another process says need not make sense.
+fn sum<const N: usize>(counts: [u64; N]) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// How much of the limit is reserved, from 0 to 1.
@@ -318,6 +323,19 @@ mod tests {
         assert!(render(&[first], 200, None)[2].contains(" -  "));
         let restarted = Process { before: Some(document(1_000_000_000, 0, 5_000)), ..process() };
         assert!(!render(&[restarted], 200, None)[2].contains("300"));
+    }
+
+    #[test]
+    fn counts_that_make_no_sense_are_shown() {
+        let absurd =
+            Process { now: Some(document(3_000_000_000, u64::MAX >> 1, u64::MAX >> 1)), ..process() };
+        assert_eq!(render(&[absurd], 200, None).len(), 4);
+        let text = r#"{"format":"ascend-alloc statistics","version":1,"process":7,"devices":[{"device":0,"statistics":{},
+            "driver_calls":{"aclrtMapMem":18446744073709551615,"aclrtUnmapMem":1,"aclrtSynchronizeEvent":18446744073709551615,
+            "aclrtSynchronizeDevice":1}}]}"#;
+        let document = Document::parse(text).unwrap();
+        let absurd = Process { now: Some(document.clone()), before: Some(document), ..process() };
+        assert_eq!(render(&[absurd], 200, None).len(), 3);
     }
 
     #[test]
