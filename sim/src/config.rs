@@ -74,7 +74,8 @@ pub struct SimConfig {
     /// The most all reservations together may take.
     pub va_budget: Option<u64>,
     /// Refuse what documents forbid or a kernel may refuse although the observed layers let it pass: a
-    /// mapping smaller than its chunk (107000), a registration that does not begin at a multiple of
+    /// mapping smaller than its chunk (107000), a copy between devices that are not linked in both
+    /// directions (107000), a registration that does not begin at a multiple of
     /// 4096 (507899), a reservation of more than 128 GiB (207001), and reservations, chunks and
     /// mappings before any device was set (107017).
     pub strict: bool,

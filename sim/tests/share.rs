@@ -111,6 +111,21 @@ fn the_other_process() {
             "used" => Ok(sim.physical_bytes(0) + sim.physical_bytes(1)),
             "open" => sim.ipc_import(words[1], 0),
             "close" => sim.ipc_close(words[1]).map(|()| 0),
+            // SAFETY: device memory, and a buffer that outlives a copy that does not wait for a stream.
+            "put" => unsafe {
+                let byte = [number(2) as u8];
+                sim.memcpy(number(1), 1, byte.as_ptr().expose_provenance() as u64, 1, 1).map(|()| 0)
+            },
+            // SAFETY: pinned memory that is never freed.
+            "get" => unsafe {
+                let byte = sim.malloc_host(64).unwrap();
+                sim.memcpy_async(byte, 1, number(1), 1, 2, 0).map(|()| 0)
+            },
+            // SAFETY: only device memory is named.
+            "move" => unsafe { sim.memcpy(number(1), 64, number(2), 64, 3).map(|()| 0) },
+            // SAFETY: only device memory is named.
+            "queue" => unsafe { sim.memcpy_async(number(1), 64, number(2), 64, 3, 0).map(|()| 0) },
+            "block" => sim.malloc(number(1), 0),
             "event" => {
                 let mut handle = [0; 64];
                 for (byte, pair) in handle.iter_mut().zip(words[1].as_bytes().chunks(2)) {
@@ -250,6 +265,26 @@ fn a_key_ends_with_its_exporter_and_names_the_same_memory_again() {
         assert_eq!(sim.ipc_set_import_pids(&again, &[1]), Err(codes::RT_PARAM_INVALID));
         sim.free(block).unwrap();
         assert_eq!(sim.physical_bytes(0), 0);
+    }
+}
+
+/// The other process has device 0 current.
+#[test]
+fn a_block_of_another_device_is_copied_on_streams_between_devices_only() {
+    let sim = machine(BackingMode::MetadataOnly);
+    let mut other = Other::start("tables");
+    let own = other.number("block 4096");
+    for (device, answer) in [(0, 0), (1, codes::RT_PARAM_INVALID)] {
+        sim.set_device(device).unwrap();
+        let block = sim.malloc(HUGE - 32, 0).unwrap();
+        let key = sim.ipc_export_key(block, 64, 65, 1).unwrap();
+        let at = other.number(&format!("open {key}"));
+        for line in [format!("put {at} 7"), format!("get {at}"), format!("move {at} {own}")] {
+            assert_eq!(other.ask(&line), answer.to_string(), "{line} of device {device}");
+        }
+        assert_eq!(other.ask(&format!("move {own} {at}")), answer.to_string());
+        assert_eq!(other.ask(&format!("queue {at} {own}")), "0");
+        assert_eq!(other.ask(&format!("queue {own} {at}")), "0");
     }
 }
 

@@ -73,7 +73,7 @@ impl Sim {
         let context = self.context()?;
         let executor = &self.inner.executor;
         Inner::executed(executor.check_synchronous_copy(context))?;
-        self.inner.check_devices(jobs)?;
+        self.check_devices(jobs, true)?;
         for job in jobs {
             let (to, from, count) = job.ranges();
             if let Some(from) = from {
@@ -85,6 +85,29 @@ impl Sim {
                 self.inner.note_use_after_end(job, Made::now(), refusal);
                 return Err(refusal);
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses copies between places that they cannot go between, and with the stricter answers those
+    /// between devices that are not linked in both directions.
+    fn check_devices(&self, jobs: &[Job], at_once: bool) -> Answer<()> {
+        let mut crossed = SmallVec::<[(u32, u32); 1]>::new();
+        let memory = self.inner.memory.lock();
+        for job in jobs {
+            let &Job::Copy { to, from, .. } = job else { continue };
+            memory.check_copy(to, from, at_once)?;
+            if self.strict() {
+                crossed.extend(memory.crossed(to, from));
+            }
+        }
+        drop(memory);
+        let linked = |(one, other): &(u32, u32)| {
+            let devices = self.inner.devices.lock();
+            devices.peers.contains(&(*one, *other)) && devices.peers.contains(&(*other, *one))
+        };
+        if !crossed.iter().all(linked) {
+            return refuse(codes::RT_PARAM_INVALID, "strict: the devices are not linked in both directions");
         }
         Ok(())
     }
@@ -113,6 +136,7 @@ impl Sim {
             // SAFETY: the caller's promise.
             return unsafe { self.at_once(&jobs) };
         }
+        self.check_devices(&jobs, false)?;
         let mut task = Task::new(call.name());
         for job in &jobs {
             let (to, from, count) = job.ranges();
@@ -189,25 +213,6 @@ impl Inner {
             self.moved.wait(&mut memory);
         }
         memory
-    }
-
-    /// Refuses copies at once that need a stream.
-    fn check_devices(&self, jobs: &[Job]) -> Answer<()> {
-        if self.config.devices < 2 {
-            return Ok(());
-        }
-        let memory = self.memory.lock();
-        let needs_stream = |job: &Job| match *job {
-            Job::Copy { to, from, .. } => memory.needs_stream(to, from),
-            Job::Fill { .. } => false,
-        };
-        if jobs.iter().any(needs_stream) {
-            return refuse(
-                codes::RT_PARAM_INVALID,
-                "a chunk is copied between devices on a stream only (aclrtMemcpyAsync)",
-            );
-        }
-        Ok(())
     }
 
     /// Queued work met memory that was not there: a finding, an exception of the program's, and the

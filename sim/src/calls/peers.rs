@@ -1,4 +1,4 @@
-//! Links between devices. Copies between devices do not need them here.
+//! Links between devices. Copies between devices need them with the stricter answers only.
 
 use crate::call::Call;
 use crate::codes;

@@ -40,6 +40,16 @@ enum Home {
     File(Arc<SharedFile>, u64),
 }
 
+/// What matters of mapped memory to those who copy it.
+#[derive(Clone, Copy, Debug)]
+struct PlaceOf {
+    pool: usize,
+    /// It is a chunk's.
+    chunk: bool,
+    /// It is a block of another process, on another device than the one it was imported for.
+    far: bool,
+}
+
 /// A resolved range.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Span(SmallVec<[Part; 1]>);
@@ -83,15 +93,43 @@ impl Memory {
         Ok(Span(parts))
     }
 
-    /// Whether a copy at once is one that only streams do: between two devices, with memory of a chunk.
-    pub(crate) fn needs_stream(&self, to: u64, from: u64) -> bool {
-        let place = |address| {
-            let (_, mapping) = self.mapping_of(address)?;
-            let pool = self.chunks.get(&mapping.chunk)?.pool;
-            (pool != self.host_pool()).then_some((pool, mapping.origin == Origin::Handle))
-        };
-        let (Some(target), Some(source)) = (place(to), place(from)) else { return false };
-        target.0 != source.0 && (target.1 || source.1)
+    /// Refuses copies that the devices' places forbid: between the host and imported memory of another
+    /// device; at once, also of such memory at all, and of a chunk between two devices.
+    pub(crate) fn check_copy(&self, to: u64, from: u64, at_once: bool) -> Answer<()> {
+        let (target, source) = (self.place_at(to), self.place_at(from));
+        let far = [target, source].into_iter().flatten().any(|place| place.far);
+        if far && !(self.is_device(to) && self.is_device(from)) {
+            return refuse(
+                codes::RT_PARAM_INVALID,
+                "the host cannot copy imported memory that is on another device",
+            );
+        }
+        let chunk = [target, source].into_iter().flatten().any(|place| place.chunk);
+        if at_once && (far || (chunk && self.crossed(to, from).is_some())) {
+            return refuse(
+                codes::RT_PARAM_INVALID,
+                "a chunk between devices, or imported memory of another one, is copied on a stream only",
+            );
+        }
+        Ok(())
+    }
+
+    /// The two devices that a copy goes between, if it does.
+    pub(crate) fn crossed(&self, to: u64, from: u64) -> Option<(u32, u32)> {
+        let (target, source) = (self.place_at(to)?.pool, self.place_at(from)?.pool);
+        let devices = target != source && target != self.host_pool() && source != self.host_pool();
+        devices.then_some((target as u32, source as u32))
+    }
+
+    fn place_at(&self, address: u64) -> Option<PlaceOf> {
+        let (_, mapping) = self.mapping_of(address)?;
+        let chunk = self.chunks.get(&mapping.chunk)?;
+        let import = mapping.origin == Origin::Import;
+        Some(PlaceOf {
+            pool: chunk.pool,
+            chunk: mapping.origin == Origin::Handle,
+            far: import && chunk.prop.location.id as usize != chunk.pool,
+        })
     }
 
     /// Notes that a range, of a device or of pinned host memory, is being copied from or to.
