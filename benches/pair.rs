@@ -83,6 +83,10 @@ fn print_table() {
         println!("pair of {name}, used on a second stream: {multiple:.2} pairs");
     }
     drop(other);
+    let sizes = small_sizes();
+    row("pairs of 24 sizes up to 1 MiB in turn", in_turn(&sizes, |bytes| front.pair(bytes, Stream(0))));
+    let used = in_turn(&sizes, |bytes| front.recorded_pair(bytes));
+    row("the same, used on a second stream", used);
     let mut mix = Mix::new(MIXED);
     mix.run(&front);
     row("pair, mixed sizes", unit::cost(mix.len() as u32 / 2, || mix.run(&front)));
@@ -115,6 +119,20 @@ fn paired(bed: &Bed, bytes: u64, stream: Stream) -> Cost {
 fn recorded(bed: &Bed, bytes: u64) -> Cost {
     bed.recorded_pairs(bytes, BATCH);
     unit::cost(BATCH, || bed.recorded_pairs(black_box(bytes), BATCH))
+}
+
+/// 24 sizes up to 1 MiB whose logarithms are uniform.
+fn small_sizes() -> Vec<u64> {
+    let mut random = fastrand::Rng::with_seed(3);
+    let all = std::iter::repeat_with(|| common::log_uniform(&mut random));
+    all.filter(|&bytes| bytes <= 1 << 20).take(24).collect()
+}
+
+/// A pair of each size in turn.
+fn in_turn(sizes: &[u64], pair: impl Fn(u64)) -> Cost {
+    let turns = || (0..BATCH as usize).for_each(|at| pair(black_box(sizes[at % sizes.len()])));
+    (0..40).for_each(|_| turns());
+    unit::cost(BATCH, turns)
 }
 
 /// How many pairs a pair costs that is used on a second stream: the median of batches of both in turns.

@@ -104,10 +104,13 @@ impl Lane {
         self.key.swap(0, Relaxed)
     }
 
-    /// Lets it have so many bytes of blocks, or one block.
+    /// Lets it have so many bytes of blocks, or one block. Long blocks take half of the slots: a length that is not asked for
+    /// any more keeps what it has, of which the others then have less.
     pub(super) fn limit(&self, most: u64) {
-        let blocks = most / len_of(self.key()).max(1);
-        self.most.store(blocks.clamp(1, SLOTS as u64) as u32, Relaxed);
+        const LONG: u64 = 128 << 10;
+        let len = len_of(self.key()).max(1);
+        let slots = if len > LONG { SLOTS / 2 } else { SLOTS };
+        self.most.store((most / len).clamp(1, slots as u64) as u32, Relaxed);
     }
 
     /// Whether that slot holds the block that begins at `address`.
