@@ -136,6 +136,15 @@ fn the_other_process() {
             "record" => sim.record_event(number(1), 0).map(|()| 0),
             "query" => sim.query_event_status(number(1)).map(u64::from),
             "wait" => sim.stream_wait_event(0, number(1)).and(sim.synchronize_stream(0)).map(|()| 0),
+            "lag" => {
+                sim.executor().set_lag(LAG_NEVER);
+                Ok(0)
+            }
+            "wait_for" => sim
+                .stream_wait_event_with_timeout(0, number(1), 5)
+                .and(sim.stream_wait_event_with_flag(0, number(1), 0))
+                .and(sim.synchronize_stream(0))
+                .map(|()| 0),
             "export" => {
                 let (_, handle) = chunk(&sim, number(1), number(2) as u8);
                 sim.export_handle(handle, 0, 1)
@@ -311,12 +320,24 @@ fn an_event_is_recorded_and_waited_for_in_two_processes() {
     sim.synchronize_stream(stream).unwrap();
     assert_eq!(other.number(&format!("query {theirs}")), 1);
     assert_eq!(other.ask(&format!("wait {theirs}")), "0");
+    assert_eq!(other.ask(&format!("wait_for {theirs}")), "0");
     assert_eq!(other.ask(&format!("record {theirs}")), "0");
     assert_eq!(sim.query_event_status(event), Ok(true));
     sim.synchronize_event(event).unwrap();
     sim.stream_wait_event(0, event).unwrap();
     sim.destroy_event(event).unwrap();
     assert_eq!(other.number(&format!("query {theirs}")), 1, "it has the event open");
+    // One of the old mode looks at the records of others in all its questions.
+    let old = sim.create_event_with_flag(EVENT_IPC).unwrap();
+    let handle = sim.ipc_event_handle(old).unwrap();
+    let hex: String = handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    sim.record_event(old, stream).unwrap();
+    sim.synchronize_stream(stream).unwrap();
+    let theirs = other.number(&format!("event {hex}"));
+    assert_eq!((sim.query_event(old), sim.query_event_status(old)), (Ok(true), Ok(true)));
+    assert_eq!(other.ask("lag"), "0");
+    assert_eq!(other.ask(&format!("record {theirs}")), "0");
+    assert_eq!((sim.query_event(old), sim.query_event_status(old)), (Ok(false), Ok(false)));
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Sim {
                 return refuse(codes::RT_PARAM_INVALID, "a negative time");
             }
             let context = self.context()?;
-            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
+            self.queue_wait(context, stream, event)
         })
     }
 
@@ -90,7 +90,7 @@ impl Sim {
         self.call(Call::StreamWaitEventWithFlag, arguments, || {
             check_flagged(event, flag)?;
             let context = self.context_for(&[Handle::Event(event), Handle::Stream(stream)])?;
-            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
+            self.queue_wait(context, stream, event)
         })
     }
 

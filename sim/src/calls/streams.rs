@@ -289,7 +289,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 207000 for an event of the new mode.
     pub fn query_event(&self, event: u64) -> Result<bool, i32> {
-        self.query(Call::QueryEvent, event, |exec| exec.query_event(event))
+        self.query(Call::QueryEvent, event, |exec| Ok(exec.query_event(event)? && self.others_done(event)?))
     }
 
     /// `aclrtQueryEventWaitStatus`: whether no wait for the event is pending; old mode only.
@@ -336,11 +336,16 @@ impl Sim {
     pub fn stream_wait_event(&self, stream: u64, event: u64) -> Result<(), i32> {
         self.call(Call::StreamWaitEvent, format_args!("stream={stream:#x}, {event:#x}"), || {
             let context = self.context_for(&[Handle::Event(event), Handle::Stream(stream)])?;
-            if self.queue_shared_wait(context, stream, event)? {
-                return Ok(());
-            }
-            Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
+            self.queue_wait(context, stream, event)
         })
+    }
+
+    /// Later work on the stream waits for the event, also for the records of other processes.
+    pub(super) fn queue_wait(&self, context: u32, stream: u64, event: u64) -> Answer<()> {
+        if self.queue_shared_wait(context, stream, event)? {
+            return Ok(());
+        }
+        Inner::executed(self.inner.executor.stream_wait_event(context, stream, event))
     }
 
     /// `aclrtLaunchHostFunc`: later work on the stream waits for the function to return.
