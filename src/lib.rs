@@ -18,6 +18,9 @@
 //! lock. Failed calls leave everything as it was. `ALLOCATOR_DESIGN.md` in the repository has the words,
 //! the invariants and the policies with their figures.
 //!
+//! A child of a fork must not use what its parent made: no allocator, buffer or other value of this crate, and it must not drop
+//! one, because drivers do not follow into the child. To `exec` and `_exit` is fine. The C library sees a fork and answers by itself.
+//!
 //! The feature `sim` adds `driver::SimDriver`, which runs the same allocator on the device simulator of
 //! the package `ascend-sim`.
 

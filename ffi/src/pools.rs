@@ -306,7 +306,8 @@ pub unsafe extern "C" fn ascend_alloc_capture_begin_with(
 }
 
 /// A graph captured into the pool is gone, or its capture has failed: once for each
-/// ascend_alloc_capture_begin. ASCEND_ALLOC_STATUS_STATE when no graph holds the pool.
+/// ascend_alloc_capture_begin. ASCEND_ALLOC_STATUS_STATE when no graph holds the pool. A reset of the device has ended
+/// all graphs from before it: they are not to be released any more, because a release counts for one captured since.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]

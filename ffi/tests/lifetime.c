@@ -191,6 +191,14 @@ static void forks(void) {
     set_up();
     void *live = ascend_alloc_malloc(4 * MIB, 0, NULL);
     ACL(aclrtMemset(live, 4 * MIB, 5, 4 * MIB));
+    /* B37: one is cached and one waits for a stream when the children are made. */
+    void *cached = ascend_alloc_malloc(20 * MIB, 0, NULL), *waiting = ascend_alloc_malloc(20 * MIB, 0, NULL);
+    aclrtStream side = new_stream();
+    ACL(aclrtMemsetAsync(waiting, MIB, 1, MIB, side));
+    OK(ascend_alloc_record_stream(waiting, side));
+    OK(ascend_alloc_release(waiting));
+    OK(ascend_alloc_release(cached));
+    CHECK(stats_of(0).active_bytes.all.current >= (int64_t)(24 * MIB));
     uint64_t pool = 0;
     OK(ascend_alloc_pool_create(0, NULL, &pool));
     pthread_t threads[3];
@@ -232,6 +240,8 @@ static void forks(void) {
     OK(ascend_alloc_release(live));
     OK(ascend_alloc_pool_release(pool));
     CHECK(allocated(0) == 0);
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(stats_of(0).active_bytes.all.current == 0 && stats_of(0).reserved_bytes.all.current == 0);
 }
 
 /* Two processes share a block: the one that imports is forked before either uses a device. */

@@ -152,7 +152,8 @@ impl DeviceAllocator {
         Ok((state.routes.begin(pool.serial, filter, Some(generation)), generation))
     }
 
-    /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone.
+    /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone. A reset of the device has ended all
+    /// from before it: they are not to be released any more, because a release counts for one that was captured since.
     ///
     /// # Errors
     ///

@@ -17,8 +17,9 @@ const SHARE: u64 = 256;
 /// The tensors of one stream: each reservation is one allocation of the storage, and its free is one deallocation.
 ///
 /// cubecl has no free. A handle that was dropped is found by a walk over all of them, which cubecl makes at every
-/// reservation. Here it is made when a 256th of the allocated bytes has been reserved since the last one, so that
-/// tensors stay for longer than they have to in no more than that, and a small tensor costs no walk.
+/// reservation. Here it is made when a 256th of the allocated bytes has been reserved since the last one: so much new memory at
+/// most is taken where dropped tensors could have served, and a small tensor costs no walk. Until then what was dropped counts as
+/// allocated, however much it is; [`reclaim`](Self::reclaim) frees it at once.
 pub struct TensorMemory<S> {
     management: MemoryManagement<S>,
     /// Bytes reserved since the last walk.
