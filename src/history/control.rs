@@ -58,6 +58,8 @@ struct Kept {
     before: u64,
     /// The number of the last event that was drained.
     drained: u64,
+    /// The latest time that was drained.
+    latest: u64,
 }
 
 /// A file that is written.
@@ -97,9 +99,9 @@ impl History {
     pub(crate) fn start(&self, options: &HistoryOptions) {
         let mut control = self.control.lock();
         let last = self.sequence();
-        let (before, drained) =
-            control.kept.as_ref().map_or((last, last), |kept| (kept.before, kept.drained));
-        control.kept = Some(Kept { options: options.clone(), before, drained });
+        let (before, drained, latest) =
+            control.kept.as_ref().map_or((last, last, 0), |kept| (kept.before, kept.drained, kept.latest));
+        control.kept = Some(Kept { options: options.clone(), before, drained, latest });
         control.apply(self);
     }
 
@@ -126,6 +128,7 @@ impl History {
         let Some(kept) = &mut control.kept else { return HistoryBatch::default() };
         let mut batch = self.read(kept.drained);
         batch.keep_newest(kept.options.entries);
+        batch.go_on_from(&mut kept.latest);
         kept.drained = batch.end;
         HistoryBatch { events: batch.events, lost: batch.lost }
     }

@@ -111,6 +111,17 @@ pub(crate) struct Batch {
     pub(crate) end: u64,
 }
 
+impl Batch {
+    /// Lets no event have a time before that of events before it, also those that were read earlier: whoever notes an event
+    /// may have looked at the time before somebody else who got a smaller number.
+    pub(super) fn go_on_from(&mut self, latest: &mut u64) {
+        for event in &mut self.events {
+            *latest = event.time.max(*latest);
+            event.time = *latest;
+        }
+    }
+}
+
 /// What is said of an event by whoever notes it; the rest is known here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
@@ -207,12 +218,9 @@ impl History {
         let mut events: Vec<Event> = all;
         events.sort_unstable_by_key(|event| event.sequence);
         events.dedup_by_key(|event| event.sequence);
-        let mut time = 0;
-        for event in &mut events {
-            time = event.time.max(time);
-            event.time = time;
-        }
-        Batch { lost: end.saturating_sub(after) - events.len() as u64, events, end }
+        let mut batch = Batch { lost: end.saturating_sub(after) - events.len() as u64, events, end };
+        batch.go_on_from(&mut 0);
+        batch
     }
 
     /// Bytes that events in the store take at present.
@@ -361,6 +369,27 @@ impl History {
         if is_full {
             self.put_away(list, number);
         }
+    }
+}
+
+#[cfg(all(test, not(ascend_alloc_loom)))]
+mod tests {
+    use super::super::control::HistoryOptions;
+    use super::*;
+
+    #[test]
+    fn times_do_not_run_backwards_from_one_reading_to_the_next() {
+        let history = Arc::new(History::default());
+        let lists = Lists::new(&history, 0, 1);
+        history.start(&HistoryOptions::default());
+        let mut times = Vec::new();
+        for time in [100, 40, 50, 200] {
+            let around = Around { time, context: None, device: 0 };
+            let said = Said::of_block(Action::Allocate, 512, 512, 512, Stream(0));
+            lists.lists[0].push(&said, around, || history.counters.sequence.fetch_add(1, Release) + 1);
+            times.extend(history.drain().events.iter().map(|event| event.time));
+        }
+        assert_eq!(times, [100, 100, 100, 200]);
     }
 }
 

@@ -51,8 +51,10 @@ impl Writer {
         let (reader, read) = history.add_reader(wanted, BEHIND, Arc::clone(&signal));
         let mut sink = sink();
         let (source, failed) = (Arc::clone(history), Arc::clone(failed));
+        let mut latest = 0;
         let mut turn = move |last| {
-            let batch = source.read(read.load(Relaxed));
+            let mut batch = source.read(read.load(Relaxed));
+            batch.go_on_from(&mut latest);
             read.store(batch.end, Relaxed);
             if let Err(error) = sink.write(&batch, last)
                 && failed.fetch_add(1, Relaxed) == 0
