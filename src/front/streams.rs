@@ -34,8 +34,9 @@ struct Place {
     column: AtomicU8,
 }
 
-/// A stream that blocks of others are recorded on.
+/// A stream that blocks of others are recorded on. A line of the cache each: what ends on one is no matter of the others.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Column {
     /// The number the core knows it by, or [`NOBODY`].
     stream: AtomicU32,
