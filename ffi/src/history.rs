@@ -3,9 +3,9 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
 use std::ffi::CString;
+use std::path::Path;
 
 use allocator::history::{Action, ContextId, Event, HistoryOptions, context, intern, set_context};
-use allocator::snapshot_file::pickle::Protocol;
 use allocator::{DeviceAllocator, PoolId};
 
 use crate::process::{self, Failure, argument};
@@ -413,18 +413,7 @@ pub unsafe extern "C" fn ascend_alloc_snapshot_write(path: *const c_char, events
         let path = unsafe { wanted(path, "path") }?;
         // SAFETY: the caller's promise.
         let snapshot = unsafe { process::allocator() }?.full_snapshot(events != 0);
-        let bytes = match path.ends_with(".json") {
-            true => snapshot.to_json().map(String::into_bytes),
-            false => snapshot.to_pickle(Protocol::Four),
-        };
-        let bytes = bytes.map_err(|error| argument(format!("the snapshot cannot be written: {error}")))?;
-        let new = format!("{path}.{}.new", std::process::id());
-        let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, path));
-        written.map_err(|error| {
-            // What is left of it is of no use; where there is nothing, nothing is to be done.
-            let _ = std::fs::remove_file(&new);
-            argument(format!("file {path}: {error}"))
-        })
+        snapshot.write(Path::new(path)).map_err(|error| argument(format!("file {path}: {error}")))
     })
 }
 

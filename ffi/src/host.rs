@@ -183,7 +183,8 @@ fn made(device: DeviceId, config: &Config, driver: Arc<AclDriver>) -> Result<Arc
     let options = PinnedOptions { device, ..PinnedOptions::from_config(config) };
     // Without the lock, because a reserve is taken of the driver. The loser of a race gives its own back.
     let made = Arc::new(PinnedAllocator::new(options, driver)?);
-    Ok(Arc::clone(PINNED.lock().entry(device).or_insert(made)))
+    let kept = Arc::clone(PINNED.lock().entry(device).or_insert_with(|| Arc::clone(&made)));
+    Ok(kept)
 }
 
 /// Keeps the content of sleeping pools in the page-locked memory that the functions here give out.

@@ -4,7 +4,7 @@
 //! bounded: so many events, so many blocks, so many reports, and a pause between two.
 
 use core::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::config::Observe;
 use crate::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot};
 use crate::error::OutOfMemory;
 use crate::history::log::EVENTS;
-use crate::history::paths::{OwnPath, behind};
+use crate::history::paths::{OwnPath, behind, replace};
 use crate::history::{Context, Event};
 use crate::signals;
 use crate::snapshot::FullSnapshot;
@@ -108,15 +108,6 @@ impl OomReports {
     fn file(&self, number: u32, ending: &str) -> PathBuf {
         behind(self.path.path(), &format!(".{number}.{ending}"))
     }
-}
-
-/// Writes a file in one step, so that nobody finds half of it.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = behind(path, ".new");
-    std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
-        // What is left of it is of no use; where there is nothing, nothing is to be done.
-        let _ = std::fs::remove_file(&new);
-    })
 }
 
 /// Lists the blocks of the largest segments only; of others, what is handed out, what waits and what is free become

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::device::Device;
 use crate::config::Observe;
 use crate::driver::Driver;
-use crate::history::paths::{OwnPath, behind};
+use crate::history::paths::{OwnPath, replace};
 use crate::history::worker::Worker;
 use crate::publish::{BETWEEN_LOOKS, BlockFigures};
 use crate::stats::json;
@@ -167,7 +167,7 @@ pub(super) fn start(observe: &Observe, source: Source, failed: &Arc<AtomicU64>) 
     } else {
         let period = Duration::from_millis(observe.stats_export_ms);
         let mut source = source;
-        let turn = move |_| note(replace(&path, &source.document()), &failed, path.path());
+        let turn = move |_| note(replace(path.path(), source.document().as_bytes()), &failed, path.path());
         Worker::start("ascend-alloc-stats", period, Arc::default(), turn)
     };
     started.inspect_err(|error| eprintln!("ascend-alloc: statistics are not exported: {error}")).ok()
@@ -180,15 +180,6 @@ fn note(result: std::io::Result<()>, failed: &AtomicU64, path: &std::path::Path)
     {
         eprintln!("ascend-alloc: {} cannot be written: {error}; that is tried again", path.display());
     }
-}
-
-/// Replaces the file in one step, so that a reader finds the old text or the new one.
-fn replace(path: &OwnPath, text: &str) -> std::io::Result<()> {
-    let new = behind(path.path(), &format!(".{}.new", std::process::id()));
-    std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path.path())).inspect_err(|_| {
-        // What is left of it is of no use; where there is nothing, nothing is to be done.
-        let _ = std::fs::remove_file(&new);
-    })
 }
 
 /// Answers everybody who connects with one document.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::sync::plain::Mutex;
 
@@ -99,6 +100,18 @@ pub(crate) fn behind(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path.as_os_str());
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// Writes a file in one step, so that whoever reads it finds the old one or the new one, also where others write it at the
+/// same time.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let new = behind(path, &format!(".{}.{number}.new", std::process::id()));
+    std::fs::write(&new, bytes).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+        // What is left of it is of no use; where there is nothing, nothing is to be done.
+        let _ = std::fs::remove_file(&new);
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! From this allocator's snapshot to PyTorch's dictionary.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -7,7 +9,9 @@ use hashbrown::{HashMap, HashSet};
 use super::document::{Action, Block, BlockKind, Document, Entry, Frame, Frames, Segment};
 use super::{FileError, json, pickle};
 use crate::core::snapshot::{BlockState, SegmentSnapshot};
+use crate::history::paths::replace;
 use crate::history::{self, ContextId, Event};
+use crate::signals;
 use crate::snapshot::{DeviceState, FullSnapshot};
 
 impl FullSnapshot {
@@ -49,6 +53,20 @@ impl FullSnapshot {
         let tree = Document::from(self).to_tree()?;
         json::write(&tree, &mut bytes).map_err(|error| FileError::whole(error.to_string()))?;
         String::from_utf8(bytes).map_err(|error| FileError::whole(error.to_string()))
+    }
+
+    /// Writes a file: JSON where its name ends with `.json`, a pickle of protocol 4 otherwise. It is replaced as a whole. What
+    /// goes wrong is an error, and no signal of the system to the process.
+    ///
+    /// # Errors
+    /// Those of the system; of kind `Other` those of [`FullSnapshot::to_pickle`].
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = match path.as_os_str().as_encoded_bytes().ends_with(b".json") {
+            true => self.to_json().map(String::into_bytes),
+            false => self.to_pickle(pickle::Protocol::Four),
+        };
+        let bytes = bytes.map_err(io::Error::other)?;
+        signals::quietly(|| replace(path, &bytes))
     }
 }
 
