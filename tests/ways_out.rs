@@ -319,6 +319,24 @@ fn a_hook_that_panics_at_a_free_in_a_sleeping_pool_loses_no_content() {
     rig.finish();
 }
 
+/// The caller got no address for what was handed out.
+#[test]
+fn a_hook_that_panics_at_an_allocation_leaves_no_block() {
+    let rig = Rig::new();
+    for bytes in [512, 4 * M] {
+        let seen = panics_at(&rig, Action::Allocate);
+        let got = catch_unwind(AssertUnwindSafe(|| rig.alloc.allocate(0, bytes, 0, STREAM)));
+        assert!(seen.load(SeqCst) && got.is_err());
+        let stats = rig.alloc.stats(0).unwrap();
+        assert_eq!((stats.allocation.all.current, stats.allocated_bytes.all.current), (0, 0));
+        // The second event of that kind is no reason to panic.
+        let block = rig.alloc.allocate(0, bytes, 0, STREAM).unwrap();
+        rig.alloc.deallocate(block).unwrap();
+        rig.alloc.set_event_hook(None);
+    }
+    rig.finish();
+}
+
 /// The address space of a buffer that nobody got is vacant.
 #[test]
 fn a_hook_that_panics_where_a_buffer_begins_leaves_its_place_to_others() {

@@ -30,6 +30,24 @@ impl Caller<'_> {
     }
 }
 
+/// A block that its caller does not know of yet. Where the hook panics when it is told of it, nobody ever will: then the
+/// block is freed, of which the hook is told with the next call.
+pub(super) struct Unheard<'a> {
+    pub(super) caller: &'a Caller<'a>,
+    pub(super) address: u64,
+}
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        let Caller { device, map, .. } = self.caller;
+        let mut core = device.core.lock();
+        // One that is kept back is not known by its address, and is freed in another way.
+        if let Ok((id, requested)) = device.unpublish(&mut core, map, self.address) {
+            core.free(id, requested);
+        }
+    }
+}
+
 impl Device {
     /// Gives back idle memory until `keep` bytes are held, and waits for nothing. The bytes given back.
     pub(super) fn trim(&self, caller: &Caller<'_>, keep: u64) -> Result<u64> {

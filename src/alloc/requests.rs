@@ -1,5 +1,6 @@
 //! The slow ways: a request through the ladder, and a free by the core.
 
+use super::chores::Unheard;
 use super::device::{Caller, Device};
 use super::pressure::UnderWay;
 use crate::core::block::BlockId;
@@ -403,7 +404,9 @@ impl Caller<'_> {
         }
         self.watch(&mut core, 2);
         if core.logging {
+            let unheard = Unheard { caller: self, address };
             self.tell(core);
+            core::mem::forget(unheard);
         }
         (!stale).then_some(address)
     }
