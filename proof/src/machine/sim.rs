@@ -106,7 +106,8 @@ impl Machine for SimMachine {
     fn work(&self, device: u32, stream: u64, (address, bytes): (u64, u64), tag: u64, write: bool) -> bool {
         let task = Task::new("work");
         let task = if write { task.writes(address, bytes, tag) } else { task.reads(address, bytes, tag) };
-        self.sim.executor().submit(device, stream, task).is_ok()
+        // Not to the executor: only here it is seen whether the memory is there and within reach.
+        matches!(self.sim.on_device(device, || self.sim.submit(stream, task)), Ok(Ok(())))
     }
 
     fn mark(&self, device: u32, stream: u64, range: (u64, u64), tag: u64) -> bool {
