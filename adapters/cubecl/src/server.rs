@@ -449,8 +449,8 @@ fn generic(error: Error) -> ServerError {
 
 /// Bytes of the elements that a descriptor names; they are the first of its buffer.
 fn described(descriptor: &CopyDescriptor, resource: &AscendResource) -> Result<usize, ServerError> {
-    let (extents, room) = (descriptor.shape.iter(), resource.size());
-    let bytes = extents.fold(Some(descriptor.elem_size), |bytes, &extent| bytes?.checked_mul(extent));
+    let (mut extents, room) = (descriptor.shape.iter(), resource.size());
+    let bytes = extents.try_fold(descriptor.elem_size, |bytes, &extent| bytes.checked_mul(extent));
     bytes.filter(|&bytes| bytes as u64 <= room).ok_or_else(|| ServerError::Validation {
         message: format!(
             "{:?} elements of {} bytes are read of a buffer of {room}; read no more than it holds",
