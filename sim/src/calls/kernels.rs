@@ -12,6 +12,8 @@ struct Place {
     stream: u64,
     /// The graph it is a part of, or 0.
     graph: u64,
+    /// The devices that this one is linked to.
+    links: Vec<u32>,
 }
 
 impl Sim {
@@ -25,7 +27,7 @@ impl Sim {
         let here = self.here().map_err(|refusal| refusal.code)?;
         Made::leave();
         if self.inner.config.check_mapped {
-            let place = Place { device: here.device, stream, graph: 0 };
+            let place = self.place(here.device, stream, 0);
             for access in &task.accesses {
                 self.check_kernel(&place, task.label, access);
             }
@@ -39,19 +41,22 @@ impl Sim {
             return;
         }
         let (Ok(here), Ok(kernels)) = (self.here(), self.inner.executor.graph_kernels(graph)) else { return };
-        let place = Place { device: here.device, stream, graph };
+        let place = self.place(here.device, stream, graph);
         for (label, access) in &kernels {
             self.check_kernel(&place, label, access);
         }
     }
 
+    fn place(&self, device: u32, stream: u64, graph: u64) -> Place {
+        Place { device, stream, graph, links: self.inner.devices.lock().links_of(device) }
+    }
+
     fn check_kernel(&self, place: &Place, label: &str, access: &Access) {
         let range = (access.start, access.len);
-        let links = self.inner.devices.lock().links_of(place.device);
         let memory = self.inner.memory.lock();
         let hole = memory.first_hole(range.0, range.1).filter(|_| !memory.is_pinned(range.0, range.1));
         let before = hole.and_then(|hole| memory.last_mapping(hole));
-        let far = memory.first_out_of_reach(range, place.device, |device| links.contains(&device));
+        let far = memory.first_out_of_reach(range, place.device, |device| place.links.contains(&device));
         drop(memory);
         let used = || use_of(place, label, access);
         match (hole, before) {
@@ -81,7 +86,7 @@ impl Sim {
 
 /// Who uses which memory, in words.
 fn use_of(place: &Place, label: &str, access: &Access) -> String {
-    let &Place { device, stream, graph } = place;
+    let &Place { device, stream, graph, .. } = place;
     let of_graph = if graph == 0 { String::new() } else { format!(" of graph {graph:#x}") };
     format!(
         "task \"{label}\"{of_graph} on stream {stream:#x} of device {device} {} {:#x}..{:#x}",
@@ -124,6 +129,7 @@ mod tests {
             assert!(finding.contains("use after aclrtUnmapMem (call 1 of it, thread "), "{finding}");
         }
     }
+
     #[test]
     fn a_kernel_reaches_another_device_only_with_a_grant_or_a_link() {
         let sim = Sim::new(SimConfig { devices: 2, ..SimConfig::default() });
