@@ -206,14 +206,14 @@ pub(crate) struct Core {
     pub(crate) patience: u32,
     /// Requests that are not to ask for the epochs that keep blocks in the front.
     pub(crate) ask_after: u32,
+    /// As `patience`, for those.
+    pub(crate) ask_patience: u32,
     /// Frees of all parties when the front was last flushed for a request.
     pub(super) flushed_at: u64,
-    /// Flushes since then that each came too soon after another, in a row.
+    /// Flushes in a row, up to that one, that each came too soon after the one before.
     pub(super) flushed_soon: u32,
     /// So many requests are to grow within the headroom before the front is flushed again.
     pub(super) flush_after: u32,
-    /// As `patience`, for those.
-    pub(crate) ask_patience: u32,
     /// Whether it is time to close an epoch.
     pub(crate) due: bool,
     /// After how many frees the last move of chunks is long ago, so that large blocks may rest in the front.
@@ -309,10 +309,10 @@ impl Core {
             slow: 0,
             patience: 0,
             ask_after: 0,
+            ask_patience: 0,
             flushed_at: 0,
             flushed_soon: 0,
             flush_after: 0,
-            ask_patience: 0,
             due: false,
             settled_at: 0,
             heaviest: 0,

@@ -15,6 +15,7 @@ impl Device {
     pub(super) fn stats_under(&self, core: &Core) -> Stats {
         stats_of(core, self.front.flow())
     }
+
     pub(super) fn reset_peaks(&self) {
         let mut core = self.core.lock();
         core.tally.forget_peaks();

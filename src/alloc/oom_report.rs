@@ -17,7 +17,6 @@ use crate::history::paths::{OwnPath, behind, replace};
 use crate::history::{Context, Event};
 use crate::signals;
 use crate::snapshot::FullSnapshot;
-use crate::snapshot_file::pickle::Protocol;
 use crate::sync::plain::Mutex;
 
 /// The last events that a report has.
@@ -101,8 +100,7 @@ impl OomReports {
         let text = text(error, &snapshot, &events, passed_over, summed_up);
         // The text first: it is short, and says most.
         replace(&self.file(number, "txt"), text.as_bytes())?;
-        let pickle = snapshot.to_pickle(Protocol::Four).map_err(std::io::Error::other)?;
-        replace(&self.file(number, "pickle"), &pickle)
+        snapshot.write(&self.file(number, "pickle"))
     }
 
     fn file(&self, number: u32, ending: &str) -> PathBuf {

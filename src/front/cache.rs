@@ -35,7 +35,7 @@ pub(crate) struct HoldUp {
     pub(crate) crowded: bool,
 }
 
-/// A live block that is being freed.
+/// What is known of a block that is being freed, before it is seen whether it is live.
 struct FreedBlock<'a> {
     shard: &'a Shard,
     key: u64,
