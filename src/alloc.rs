@@ -156,6 +156,8 @@ pub struct DeviceAllocator {
     host_page: Option<u64>,
     /// Whether calls have to note what they do.
     noting: AtomicBool,
+    /// Whether frees go another way than the usual one: because of that, or to give idle memory back now and then.
+    aside: AtomicBool,
     /// What happened, as far as anybody wants to know.
     history: Arc<History>,
     /// Where is noted what belongs to no shard and no core.
@@ -195,6 +197,7 @@ impl DeviceAllocator {
         let count = driver.device_count()?;
         let changes = Arc::new(StateChanges::default());
         let history = Arc::new(History::default());
+        let decays = config.decays();
         driver.watch_states(&changes);
         Ok(Self {
             config,
@@ -206,6 +209,7 @@ impl DeviceAllocator {
             changes,
             host_page: None,
             noting: AtomicBool::new(false),
+            aside: AtomicBool::new(decays),
             marks: Noter::new(&Lists::new(&history, 0, 0), 0),
             history,
             tellers: observe::Tellers::default(),
@@ -251,7 +255,7 @@ impl DeviceAllocator {
     pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && !self.is_noting()
+            && !self.goes_aside()
             && state.rest::<false>(entry, ptr.0)
         {
             self.watch(state, 3);
@@ -564,6 +568,9 @@ impl DeviceAllocator {
     fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
         if self.is_noting() {
             return self.deallocate_noted(ptr);
+        }
+        if self.config.decays() {
+            return self.deallocate_aside::<false>(ptr);
         }
         self.deallocate_by_core(ptr)
     }

@@ -200,6 +200,10 @@ pub(crate) struct Core {
     pub(crate) quiet: u32,
     /// Free blocks made so far.
     pub(crate) frees: u64,
+    /// Frees that the front kept to itself, where idle memory goes back by itself: as many as were seen.
+    pub(crate) beside: u64,
+    /// How many more of them there may be.
+    pub(crate) unseen: u64,
     /// Requests that are not to close epochs, because the device was not prompt lately.
     pub(crate) slow: u32,
     /// How many that will be the next time: doubled each time, forgotten once the device is prompt.
@@ -230,6 +234,8 @@ pub(crate) struct Core {
     pub(crate) reservable: bool,
     /// Whether it is time to look for memory past its decay time.
     pub(crate) decay_due: bool,
+    /// At which free blocks of the front were last brought back because they may be idle, and how often that was done.
+    pub(crate) brought_back: (u64, usize),
     /// The stream whose turn it is when memory decays.
     pub(crate) turn: usize,
     /// How many blocks had become free at which time, in nanoseconds.
@@ -306,6 +312,8 @@ impl Core {
             interest: 0,
             quiet: 0,
             frees: 0,
+            beside: 0,
+            unseen: 0,
             slow: 0,
             patience: 0,
             ask_after: 0,
@@ -321,6 +329,7 @@ impl Core {
             access,
             reservable: true,
             decay_due: false,
+            brought_back: (0, 0),
             turn: 0,
             clock: Record::default(),
             dead: Vec::new(),

@@ -243,6 +243,66 @@ fn idle_memory_decays_by_time() {
     }
 }
 
+/// Small pairs that the front cache serves, to let time pass in a program that never comes to the core.
+fn pass_front_frees(world: &World, count: u64, stream: Stream) {
+    for _ in 0..count {
+        let ptr = world.alloc.allocate(0, 4096, 0, stream).expect("memory");
+        world.alloc.deallocate(ptr).expect("freed");
+    }
+}
+
+/// A settled program is served by the front cache alone; what it does not use any more goes all the same.
+#[test]
+fn idle_memory_decays_beside_the_front_cache() {
+    for conf in ["decay_ops:2000", "decay_ms:5000", "decay_ops:2000,expandable_segments:False"] {
+        let mut world = Setup::default().conf(conf).build();
+        let s0 = world.stream();
+        let idle = world.alloc(200 * M, s0);
+        world.free(idle);
+        pass_front_frees(&world, 1000, s0);
+        world.sim.advance(4 * SECOND);
+        pass_front_frees(&world, 500, s0);
+        assert!(world.reserved() >= 200 * M, "{conf}: too early");
+        let requests = world.stats().ladder.requests;
+        for _ in 0..30 {
+            world.sim.advance(SECOND);
+            let before = world.reserved();
+            pass_front_frees(&world, 500, s0);
+            world.verify();
+            let gone = before - world.reserved();
+            assert!(gone <= 9 * 32 * M, "{conf}: {gone} bytes with 500 frees");
+        }
+        assert!(world.reserved() <= 8 * M, "{conf}: {}", world.reserved());
+        assert!(world.stats().ladder.requests - requests <= 60, "{conf}: the front serves nearly all");
+        world.close();
+    }
+}
+
+/// What rests or waits in the front cache and is not asked for any more decays like what is free in the core.
+#[test]
+fn blocks_at_rest_decay() {
+    for conf in ["decay_ops:2000", "decay_ms:5000"] {
+        let mut world = Setup::default().conf(conf).build();
+        let (s0, s1) = (world.stream(), world.stream());
+        let sizes = (0..60u64).map(|step| (1 << 20) - 4096 * step);
+        let blocks: Vec<DevicePtr> = sizes.map(|bytes| world.alloc(bytes, s0)).collect();
+        for (at, &ptr) in blocks.iter().enumerate() {
+            if at % 2 == 0 {
+                world.alloc.record_stream(ptr, s1).unwrap();
+            }
+            world.free(ptr);
+        }
+        assert!(world.reserved() >= 50 * M);
+        for _ in 0..40 {
+            world.sim.advance(SECOND);
+            pass_front_frees(&world, 1000, s0);
+            world.verify();
+        }
+        assert!(world.reserved() <= 8 * M, "{conf}: {}", world.reserved());
+        world.close();
+    }
+}
+
 #[test]
 fn idle_fixed_blocks_decay_too() {
     let mut world =

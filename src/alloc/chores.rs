@@ -8,11 +8,25 @@ use crate::core::trim::Choice;
 use crate::error::Result;
 
 impl Caller<'_> {
+    /// Does what is due after frees that the front kept to itself, as [`after_free`](Self::after_free) does after one
+    /// that reached the core.
+    #[cold]
+    pub(super) fn after_frees(&self) {
+        let mut core = self.device.core.lock();
+        self.device.note_flow(&mut core, 0);
+        if core.logging || core.due || core.decay_due {
+            self.after_free(core);
+        }
+    }
+
     /// Gives back a little of what is past its decay time.
     pub(super) fn decay<'a>(&'a self, mut core: Guard<'a>, chore: &mut Request) -> Guard<'a> {
         if core.capturing > 0 {
             // Work that is being captured may hold any address.
             return core;
+        }
+        if let Some(turn) = core.resting_turn() {
+            self.device.drain_in_turn(&mut core, self.map, turn);
         }
         if let Some(step) = core.decay_query() {
             core = self.perform(core, step, chore);
@@ -63,11 +77,11 @@ impl Device {
                 Some(pool) => Some(super::pools::known(&core, pool)?),
                 None => None,
             };
-            let frees = core.frees;
+            let frees = core.all_frees();
             core.clock.note(frees, now);
             let since = match options.min_age {
                 None => u64::MAX,
-                Some(Age::Frees(count)) => core.frees.saturating_sub(count),
+                Some(Age::Frees(count)) => frees.saturating_sub(count),
                 Some(Age::Time(age)) => {
                     let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
                     core.frees_before(now, age)

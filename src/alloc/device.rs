@@ -245,6 +245,11 @@ impl Device {
         blocks
     }
 
+    /// The same for one shard of the front, another one with each turn.
+    pub(super) fn drain_in_turn(&self, core: &mut Core, map: &AddressMap, turn: usize) {
+        self.front.drain_in_turn(turn, map, |rested| bring_back(core, rested));
+    }
+
     /// Brings the large blocks back that rest in the shard of a stream's place. Under the core's lock.
     #[inline]
     pub(super) fn drain_queue(&self, core: &mut Core, map: &AddressMap, place: u16) {
@@ -279,6 +284,10 @@ impl Device {
         core.churn.note(more, allocated, moved, high_water);
         let frees = flow.down[tally::COUNT].iter().sum::<i64>() as u64;
         core.earn_for_all(frees);
+        if core.config.decays() {
+            core.beside = core.beside.max(frees.saturating_sub(core.frees));
+            core.unseen = self.front.unseen();
+        }
         frees
     }
 
@@ -490,6 +499,8 @@ fn bring_back(core: &mut Core, rested: Rested) {
     let Rested { block, epoch, requested, users } = rested;
     if users == [None; 2] {
         core.take_back(block, Some(epoch));
+        // The free was counted when it happened, or will be as one of the front.
+        core.beside = core.beside.saturating_sub(1);
     } else {
         core.take_waiting(block, epoch, requested, users.into_iter().flatten());
     }

@@ -16,11 +16,19 @@ impl DeviceAllocator {
         self.noting.load(Relaxed)
     }
 
+    /// Whether frees do: also where idle memory goes back now and then.
+    #[inline]
+    pub(super) fn goes_aside(&self) -> bool {
+        self.aside.load(Relaxed)
+    }
+
     /// Sends calls this way, or no longer, as the history wants it. To be called after each change of that.
     pub(super) fn follow_history(&self) {
         // Under a lock: of two changes at the same time the later look counts.
         let _turn = self.tellers.following.lock();
-        self.noting.store(self.history.is_on(), Relaxed);
+        let noting = self.history.is_on();
+        self.noting.store(noting, Relaxed);
+        self.aside.store(noting || self.config.decays(), Relaxed);
     }
 
     /// [`allocate`](Self::allocate) while events are kept.
@@ -50,10 +58,18 @@ impl DeviceAllocator {
     #[inline]
     pub(super) fn deallocate_noted(&self, ptr: DevicePtr) -> Result<()> {
         let _context = self.begin_noted();
+        self.deallocate_aside::<true>(ptr)
+    }
+
+    /// The same where idle memory goes back now and then as well, or only that. `LOG`: whether events are kept.
+    pub(super) fn deallocate_aside<const LOG: bool>(&self, ptr: DevicePtr) -> Result<()> {
         if let Some((owner, entry)) = self.map.find(ptr.0)
             && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && state.rest::<true>(entry, ptr.0)
+            && state.rest::<LOG>(entry, ptr.0)
         {
+            if self.config.decays() && state.front.is_time(entry) {
+                self.caller(state).after_frees();
+            }
             self.watch(state, 3);
             return Ok(());
         }

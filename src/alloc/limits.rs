@@ -10,7 +10,8 @@ use crate::hook::{CallbackId, MemoryCallback};
 /// How long memory has been idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// Counted in frees that the core served since; those that stayed in the front cache do not count.
+    /// Counted in frees that the core served since. Those that stayed in the front cache count only where memory decays
+    /// (`decay_ms`, `decay_ops`).
     Frees(u64),
     /// By the driver's clock. It is looked at when the driver is called and at each emptying, so memory may be
     /// taken for younger than it is, never for older.

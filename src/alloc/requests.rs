@@ -180,7 +180,7 @@ impl Caller<'_> {
         let outcome = perform::perform(self.performer(), step, &mut calls);
         let now = self.driver.now();
         let mut core = self.device.core.lock();
-        let frees = core.frees;
+        let frees = core.all_frees();
         core.clock.note(frees, now);
         core.noter.note_time(now);
         core.tally.count_calls(&calls);

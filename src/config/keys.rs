@@ -347,14 +347,13 @@ pub(super) static KEYS: [Key; 42] = [
         Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ms) },
         Reach::Everything,
         "Memory idle for longer than this many milliseconds goes back to the device, a few chunks with every \
-         so many frees that the core serves. 0 keeps it.",
+         so many frees, while the program runs. 0 keeps it.",
     ),
     own(
         "decay_ops",
         Slot::Size { unit: 1, range: (0, MOST_DECAY), field: field!(decay_ops) },
         Reach::Everything,
-        "The same with ages counted in frees that the core serves; those that stay in the front cache do not \
-         count. With both, memory goes that is past either. 0 keeps it.",
+        "The same with ages counted in frees. With both, memory goes that is past either. 0 keeps it.",
     ),
     own(
         "memory_limit_mb",

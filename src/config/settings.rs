@@ -148,7 +148,7 @@ pub struct Config {
     /// `decay_ms`, in milliseconds: memory idle for longer goes back to the device; 0 keeps it. At
     /// most 10^12.
     pub decay_ms: u64,
-    /// `decay_ops`, in frees that the core serves: memory idle for longer goes back to the device; 0 keeps it.
+    /// `decay_ops`, in frees: memory idle for longer goes back to the device; 0 keeps it.
     /// At most 10^12.
     pub decay_ops: u64,
     /// `memory_limit_mb`, in bytes: the most physical memory of a device that may be held. `None` sets no limit.
@@ -264,6 +264,11 @@ impl PartialEq for Config {
 }
 
 impl Config {
+    /// Whether idle memory goes back to the device by itself.
+    pub(crate) fn decays(&self) -> bool {
+        self.decay_ms > 0 || self.decay_ops > 0
+    }
+
     /// Whether growable segments are to grow by chunks of [`large_segment_size`](Self::large_segment_size): where
     /// somebody has set it, or it differs from the default.
     #[must_use]

@@ -54,10 +54,11 @@ impl Core {
 
     /// The open epochs of these streams, as epochs that are being closed.
     pub(super) fn begin_closing(&mut self, ids: &[StreamId]) -> ToClose {
+        let frees = self.all_frees() + self.unseen;
         let close = |&id: &StreamId| {
             let state = &mut self.streams[id as usize];
             let epoch = state.close_epoch();
-            state.ages.note(u64::from(epoch), self.frees);
+            state.ages.note(u64::from(epoch), frees);
             (id, state.handle, epoch, self.events.pop())
         };
         ids.iter().map(close).collect()
@@ -108,7 +109,7 @@ impl Core {
             return;
         }
         self.earned = 0;
-        self.decay_due = self.config.decay_ms > 0 || self.config.decay_ops > 0;
+        self.decay_due = self.config.decays();
         self.tokens = (self.tokens + 1).min(MOST_TOKENS);
         if self.interest > 0 {
             self.interest -= 1;
@@ -118,6 +119,11 @@ impl Core {
             self.quiet += 1;
             self.due = self.quiet.is_multiple_of(QUIET);
         }
+    }
+
+    /// How many frees there were, with those of the front as far as they were counted. Ages are counted in these.
+    pub(crate) fn all_frees(&self) -> u64 {
+        self.frees + self.beside
     }
 
     /// Whether a stream was made to wait for another so lately that waits on the device do what earned events would do.
@@ -174,6 +180,7 @@ impl Core {
         let period = u64::from(self.config.epoch_frees);
         let more = frees.saturating_sub(self.paid) / period;
         self.paid += more * period;
+        self.decay_due |= more > 0 && self.config.decays();
         let more = i32::try_from(more).unwrap_or(MOST_TOKENS);
         self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
     }
@@ -259,9 +266,10 @@ impl Core {
         };
         let able = self.streams.iter().enumerate().filter(holds);
         let (id, _) = able.max_by_key(|(id, state)| (state.free_bytes, core::cmp::Reverse(*id)))?;
+        let frees = self.all_frees() + self.unseen;
         let state = &mut self.streams[id];
         let epoch = state.close_epoch();
-        state.ages.note(u64::from(epoch), self.frees);
+        state.ages.note(u64::from(epoch), frees);
         Some(Step::WaitStream(id as StreamId, state.handle, epoch))
     }
 

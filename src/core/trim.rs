@@ -116,10 +116,10 @@ impl Core {
         if self.capturing > 0 {
             return None;
         }
-        self.clock.note(self.frees, now);
+        self.clock.note(self.all_frees(), now);
         let (age, count) = (self.config.decay_ms.saturating_mul(1_000_000), self.config.decay_ops);
         let by_time = if age > 0 { self.frees_before(now, age) } else { 0 };
-        let by_count = if count > 0 { self.frees.saturating_sub(count) } else { 0 };
+        let by_count = if count > 0 { self.all_frees().saturating_sub(count) } else { 0 };
         let since = by_time.max(by_count);
         if since == 0 {
             return None;
@@ -129,6 +129,20 @@ impl Core {
         let spare = self.cached.len() - self.cached.len().min(MOST as usize);
         back.set_handles(self.cached.split_off(spare));
         (!back.is_empty()).then_some(Step::GiveBack(back))
+    }
+
+    /// Whether it is time to bring blocks of the front back, so that those that nobody asks for can age too: the number of
+    /// the turn.
+    pub(crate) fn resting_turn(&mut self) -> Option<usize> {
+        /// Frees from one time to the next, at most: a shard that is in use has to fill again.
+        const APART: u64 = 4096;
+        let count = self.config.decay_ops;
+        let apart = if count > 0 { APART.min(count / 4) } else { APART };
+        if self.all_frees() < self.brought_back.0 + apart {
+            return None;
+        }
+        self.brought_back = (self.all_frees(), self.brought_back.1.wrapping_add(1));
+        Some(self.brought_back.1)
     }
 
     /// How many blocks had become free `age` nanoseconds before `now`, as far as is known.

@@ -17,6 +17,9 @@ use crate::sync::{self, FlagGuard};
 /// Shards of a device.
 const SHARDS: usize = if sync::SMALL { 2 } else { 32 };
 
+/// Frees of a shard after which it is time to look after idle memory.
+const APART: u32 = 64;
+
 /// What became of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
@@ -366,6 +369,34 @@ impl Front {
             let _guard = shard.flag.lock();
             shard.drain(map, &self.streams, &mut each);
         }
+    }
+
+    /// The same of one shard that has any, another one with each `turn`.
+    pub(crate) fn drain_in_turn(&self, turn: usize, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        let any = || self.shards.iter().filter(|shard| shard.has_any());
+        let Some(at) = turn.checked_rem(any().count()) else { return };
+        if let Some(shard) = any().nth(at) {
+            let _guard = shard.flag.lock();
+            shard.drain(map, &self.streams, &mut each);
+        }
+    }
+
+    /// Counts a free of a block of that entry, and tells whether it is time to look after what is idle.
+    pub(crate) fn is_time(&self, entry: &Entry) -> bool {
+        let place = entry.head().place();
+        if place == NO_PLACE {
+            return false;
+        }
+        let counted = &self.shard(place).counted;
+        // Of two threads that come here at once one may not be counted, which does not matter.
+        let frees = counted.load(Relaxed).wrapping_add(1);
+        counted.store(frees, Relaxed);
+        frees.is_multiple_of(APART)
+    }
+
+    /// How many frees there may have been since it was last time.
+    pub(crate) fn unseen(&self) -> u64 {
+        u64::from(APART) * self.used().count() as u64
     }
 
     /// Takes the queue of one shard out. Called under the device's lock.

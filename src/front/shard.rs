@@ -70,6 +70,8 @@ pub(super) struct Shard {
     pub(super) held: AtomicBool,
     /// Large blocks in the queue; they are in its first slots, oldest first.
     pub(super) queued: AtomicU32,
+    /// Frees of blocks that rested here, where idle memory goes back now and then; not counted elsewhere.
+    pub(super) counted: AtomicU32,
     /// Of large and small blocks, in this order.
     pub(super) counts: [Counts; 2],
     pub(super) slots: Box<[Slot; SMALL + QUEUE]>,
@@ -87,6 +89,7 @@ impl Shard {
             used: AtomicBool::new(false),
             held: AtomicBool::new(false),
             queued: AtomicU32::new(0),
+            counted: AtomicU32::new(0),
             counts: Default::default(),
             slots: super::map::boxed(|_| Slot::default()),
             ring: Ring::default(),
