@@ -589,12 +589,17 @@ impl DeviceAllocator {
 }
 
 impl DeviceAllocator {
-    /// What dropping does: gives everything back that is free, and the events; memory of blocks that are still
-    /// live stays. For allocators that are never dropped, when the process ends. The allocator can still be used.
+    /// Gives everything back that is free, and the events, as dropping does; what is live stays, also the content of
+    /// pools that sleep. For allocators that are never dropped, when the process ends. The allocator can still be used.
     pub fn shut_down(&self) {
+        self.wind_up(false);
+    }
+
+    /// The same; with `last` nobody can wake a pool any more.
+    fn wind_up(&self, last: bool) {
         self.collect_imports(true);
         for state in self.devices.iter().filter_map(OnceLock::get) {
-            state.shut_down(&self.caller(state));
+            state.shut_down(&self.caller(state), last);
         }
         self.flush_files();
     }
@@ -603,7 +608,7 @@ impl DeviceAllocator {
 impl Drop for DeviceAllocator {
     /// Gives everything that is free back; memory of blocks that are still live stays with the driver.
     fn drop(&mut self) {
-        self.shut_down();
+        self.wind_up(true);
     }
 }
 

@@ -402,6 +402,18 @@ fn an_allocator_can_end_while_pools_sleep() {
     assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
 }
 
+/// What is kept on the host is the content of live blocks, which stays like these.
+#[test]
+fn content_outlives_a_shut_down_after_which_the_allocator_is_used() {
+    let rig = rig(1 << 30);
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.allocator.shut_down();
+    let woken = rig.allocator.wake(None, &["weights"]).unwrap();
+    assert!(woken.copied_bytes > 0, "{woken:?}");
+    rig.assert_content();
+    rig.finish();
+}
+
 #[test]
 fn a_failing_call_at_any_point_leaves_a_defined_state() {
     const CALLS: [&str; 9] = [

@@ -132,12 +132,17 @@ impl Device {
         chore.failure.take().map_or(Ok(chore.returned), Err)
     }
 
-    /// Gives back what is free and destroys the events. Errors have nobody to go to: what the driver
-    /// refuses stays with it.
-    pub(super) fn shut_down(&self, caller: &Caller<'_>) {
+    /// Gives back what is free and destroys the events; with `last` the content of pools that sleep goes too. Errors have
+    /// nobody to go to: what the driver refuses stays with it.
+    pub(super) fn shut_down(&self, caller: &Caller<'_>, last: bool) {
         // A refusal leaves memory with the driver, which the process is about to leave as well.
         let _ = self.give_back(caller, Choice::ALL, 0, true);
-        caller.drop_kept();
+        if last {
+            caller.drop_kept();
+        } else if !self.limbo.lock().is_empty() {
+            // What cannot be waited for stays there for a later wait.
+            let _ = caller.wait_for_copies();
+        }
         let events = core::mem::take(&mut self.core.lock().events);
         for event in events {
             let _ = caller.driver.destroy_event(self.limits.device, event);
