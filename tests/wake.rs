@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, Error, PoolId, PoolOptions, SleepMode, Woken};
-use ascend_sim::Task;
+use ascend_sim::{Location, Task};
 use common::gate::PASSED;
+use common::gated::{REFUSED, Rig};
 use common::{M, Setup, World};
 
 const STREAM: Stream = Stream(0);
@@ -203,4 +204,29 @@ fn numbers_of_destroyed_streams_are_kept_for_pools_that_fall_asleep() {
     [next, kept].into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
     world.alloc.release_pool(pool).expect("released");
     world.close();
+}
+
+/// A wake that could not wait for its copies leaves a pool asleep with memory behind it. That chunk is nobody's plan, so a
+/// refusal counts.
+#[test]
+fn peers_are_refused_for_memory_of_a_pool_that_could_not_wake() {
+    let rig = Rig::new();
+    let pool = rig.pool("weights");
+    let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    rig.alloc.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    for wait in ["aclrtSynchronizeStream", "aclrtSynchronizeDevice"] {
+        rig.sim.fail(wait, 1, REFUSED, true).unwrap();
+    }
+    let woken = rig.alloc.wake(None, &["weights"]);
+    assert!(matches!(woken, Err(Error::Driver(_))), "{woken:?}");
+    rig.sim.clear_faults();
+    rig.sim.fail("aclrtMemSetAccess", 1, REFUSED, true).unwrap();
+    let peered = rig.alloc.set_peers(0, &[1]);
+    assert!(matches!(peered, Err(Error::Driver(_))), "{peered:?}");
+    rig.sim.clear_faults();
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    rig.alloc.wake(None, &["weights"]).unwrap();
+    assert_eq!(rig.sim.get_access(block.0 + 2 * M, Location::device(1)).unwrap(), 3);
+    rig.alloc.deallocate(block).unwrap();
+    rig.finish();
 }

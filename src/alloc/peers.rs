@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::device::Caller;
+use super::pressure::is_in_plan;
 use crate::driver::{DeviceId, DriverError, DriverResult, PhysicalHandle};
 use crate::error::{Error, Result};
 
@@ -111,7 +112,8 @@ impl Caller<'_> {
                 Ok(()) => {}
                 // Another thread has moved it away; where it goes to, it is granted anew.
                 Err(_) if !core.is_mapped(chunk) => return Ok(()),
-                Err(error) => return Err((error, core.is_taken(chunk.0))),
+                // A function of a source cannot wait for the plan that it is called for.
+                Err(error) => return Err((error, core.is_taken(chunk.0) && !is_in_plan())),
             }
         }
         Ok(())

@@ -1,28 +1,53 @@
 //! Steps of the ladder that are no driver calls: framework callbacks, and waiting for other threads' plans.
+//!
+//! A plan calls the driver, or the functions of a pool's source, which may call the allocator. What is called from
+//! there cannot wait for the plan it is called from, and for others not to the end, because they may be waiting for
+//! that one in the same way.
 
-use std::time::Duration;
+use core::cell::Cell;
+use std::time::{Duration, Instant};
 
 use super::device::{Caller, Device};
 use super::requests::Guard;
 use crate::core::Core;
 use crate::core::plan::Request;
+use crate::error::Error;
 use crate::hook::Asked;
+use crate::sync::thread;
 
 /// How long a request that would fail waits for a framework callback that runs in another thread. The
-/// callback may in turn be waiting for this thread, so it cannot be waited for to the end.
+/// callback may in turn be waiting for this thread, so it cannot be waited for to the end. As long, each, for other
+/// threads' plans, if it comes from a function of a source.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+thread::thread_local! {
+    /// Plans that this thread performs, of any device. Above zero in functions of a source only.
+    static PERFORMED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a function of a pool's source, called for a plan of its own.
+pub(super) fn is_in_plan() -> bool {
+    PERFORMED.with(Cell::get) > 0
+}
 
 /// A plan that holds memory while the driver is called for it. Ends also when the driver panics, so that
 /// nobody waits for it for ever.
 pub(super) struct UnderWay<'a> {
-    pub(super) device: &'a Device,
-    pub(super) plan: Option<u64>,
+    device: &'a Device,
+    plan: Option<u64>,
 }
 
-impl UnderWay<'_> {
+impl<'a> UnderWay<'a> {
+    /// A plan of this thread begins, if it holds memory.
+    pub(super) fn begin(device: &'a Device, core: &mut Core, holds: bool) -> Self {
+        PERFORMED.with(|plans| plans.set(plans.get() + u32::from(holds)));
+        Self { device, plan: holds.then(|| core.transit.begin(thread::current().id())) }
+    }
+
     /// The plan is committed.
     pub(super) fn end(&mut self, core: &mut Core) {
         if let Some(plan) = self.plan.take() {
+            PERFORMED.with(|plans| plans.set(plans.get() - 1));
             core.transit.end(plan);
             if core.transit.waiting > 0 {
                 self.device.settled.notify_all();
@@ -71,15 +96,22 @@ impl Caller<'_> {
 
     /// Lets other threads finish what they do with memory that the request cannot do without.
     pub(super) fn let_finish<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
+        if is_in_plan() {
+            let operation = "waiting for memory that is being moved";
+            let reason =
+                "a function of a pool's source asks for it, and it may be moved by the call that called that";
+            request.failure = Some(Error::State { operation, reason });
+            return core;
+        }
         let generation = core.generation;
-        if core.transit.is_under_way(core.transit.last()) {
+        if core.transit.is_any_under_way() {
             core.transit.waiting += 1;
             self.device.settled.wait(&mut core);
             core.transit.waiting -= 1;
         } else {
-            // A pool is falling asleep or waking, which is no plan.
+            // Whoever has it is between two steps.
             drop(core);
-            crate::sync::thread::yield_now();
+            thread::yield_now();
             core = self.device.core.lock();
         }
         if core.generation != generation {
@@ -92,21 +124,33 @@ impl Caller<'_> {
     /// that far, or for a callback in another thread. What they leave may be what it lacks.
     pub(super) fn await_others<'a>(&'a self, mut core: Guard<'a>, request: &mut Request) -> Guard<'a> {
         let generation = core.generation;
+        let this = thread::current().id();
         let until = *request.until.get_or_insert(core.transit.last());
-        let before = core.transit.count_until(until);
+        let before = core.transit.count_until(until, this);
         if before > 0 {
             core.tally.ladder.awaited += 1;
-            core.transit.waiting += 1;
             // Plans made later end as well. To climb again after each of those, two such requests would wake each
             // other for as long as the plan of a third takes.
-            while core.transit.count_until(until) == before && core.generation == generation {
-                self.device.settled.wait(&mut core);
+            let deadline = is_in_plan().then(|| Instant::now() + PATIENCE);
+            core.transit.waiting += 1;
+            while core.transit.count_until(until, this) == before && core.generation == generation {
+                match deadline {
+                    Some(deadline) if self.device.settled.wait_until(&mut core, deadline).timed_out() => {
+                        break;
+                    }
+                    Some(_) => {}
+                    None => self.device.settled.wait(&mut core),
+                }
             }
             core.transit.waiting -= 1;
+            if core.transit.count_until(until, this) == before {
+                request.awaited = true;
+            } else {
+                request.climb_again();
+            }
             if core.generation != generation {
                 request.fail_by_reset();
             }
-            request.climb_again();
             return core;
         }
         if core::mem::take(&mut request.left_out) {

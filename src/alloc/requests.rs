@@ -172,8 +172,7 @@ impl Caller<'_> {
             core.take_names_in(back);
         }
         self.follow_epochs(&core, &step);
-        let plan = step.may_help_others().then(|| core.transit.begin());
-        let mut under_way = UnderWay { device: self.device, plan };
+        let mut under_way = UnderWay::begin(self.device, &mut core, step.may_help_others());
         let generation = core.generation;
         drop(core);
         let mut calls = DriverCalls::default();

@@ -12,6 +12,7 @@
 mod wake;
 
 use super::device::{Caller, Device};
+use super::pressure::is_in_plan;
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
 use crate::core::plan::{Request, Spare, Step, granules_of};
@@ -297,6 +298,11 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         // Another thread's driver calls for these pools end soon, and no new ones begin.
         while pools.iter().any(|&pool| core.is_moving(pool)) {
+            if is_in_plan() {
+                return refused(
+                    "memory of it is being moved, perhaps by the call for which a source was called",
+                );
+            }
             drop(core);
             crate::sync::thread::yield_now();
             core = self.device.core.lock();

@@ -262,7 +262,7 @@ impl Core {
             ));
         }
         // What a plan has taken along is in no list while the driver is called.
-        if self.busy == 0 && !self.transit.is_under_way(self.transit.last()) {
+        if self.busy == 0 && !self.transit.is_any_under_way() {
             let chunks = sums.chunks as u64 * self.limits.granule + self.cached_bytes();
             if chunks != self.physical || (sums.classic, sums.elsewhere) != (self.classic, self.elsewhere) {
                 faults.push(format!("I3: {} physical bytes counted, {chunks} found", self.physical));

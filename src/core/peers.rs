@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::block::{NONE, State};
+use super::sleep::Depth;
 use crate::driver::{DeviceId, PhysicalHandle};
 
 /// Who gets access to a chunk that is mapped.
@@ -47,14 +48,16 @@ impl Core {
         u64::from(wide.unwrap_or(1)) * self.limits.granule
     }
 
-    /// Whether a running plan has taken the block at an address.
+    /// Whether a running plan has taken the block at an address, or its pool is on its way to sleep or from there. One
+    /// that sleeps with memory behind it, because it could not wake, stays so.
     pub(crate) fn is_taken(&self, address: u64) -> bool {
         let Some(segment) = self.segment_of(address) else { return false };
         let mut id = segment.first;
         while id != NONE && self.blocks[id].end() <= address {
             id = self.blocks[id].next;
         }
-        self.is_asleep(segment.class.pool())
+        let sleep = self.pools.get(segment.class.pool()).sleep.as_ref();
+        sleep.is_some_and(|sleep| sleep.depth != Depth::Asleep)
             || self.blocks.get(id).is_some_and(|block| block.state == State::Busy)
     }
 }

@@ -13,6 +13,7 @@ use super::pool::Source;
 use super::segment::Class;
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
+use crate::sync::thread::ThreadId;
 
 /// A request on its way.
 #[derive(Debug)]
@@ -288,23 +289,23 @@ impl GiveBack {
 pub(crate) struct Transit {
     /// The number of the last plan made.
     last: u64,
-    /// The plans under way, in the order they were made.
-    under_way: SmallVec<[u64; 8]>,
+    /// The plans under way, in the order they were made, and who performs each.
+    under_way: SmallVec<[(u64, ThreadId); 8]>,
     /// Threads that wait for one to end.
     pub(crate) waiting: u32,
 }
 
 impl Transit {
-    /// A plan begins; its number.
-    pub(crate) fn begin(&mut self) -> u64 {
+    /// A plan of a thread begins; its number.
+    pub(crate) fn begin(&mut self, by: ThreadId) -> u64 {
         self.last += 1;
-        self.under_way.push(self.last);
+        self.under_way.push((self.last, by));
         self.last
     }
 
     /// The plan is over.
     pub(crate) fn end(&mut self, plan: u64) {
-        self.under_way.retain(|&mut known| known != plan);
+        self.under_way.retain(|&mut (known, _)| known != plan);
     }
 
     /// The number of the last plan made so far.
@@ -312,14 +313,15 @@ impl Transit {
         self.last
     }
 
-    /// How many of the plans made up to that one are under way.
-    pub(crate) fn count_until(&self, until: u64) -> usize {
-        self.under_way.iter().filter(|&&plan| plan <= until).count()
+    /// How many of the plans made up to that one are under way, without those of a thread, which it cannot wait for: a
+    /// function that it calls for one of them has called the allocator.
+    pub(crate) fn count_until(&self, until: u64, without: ThreadId) -> usize {
+        self.under_way.iter().filter(|&&(plan, by)| plan <= until && by != without).count()
     }
 
-    /// Whether a plan made up to that one is under way.
-    pub(crate) fn is_under_way(&self, until: u64) -> bool {
-        self.under_way.first().is_some_and(|&oldest| oldest <= until)
+    /// Whether any plan is under way.
+    pub(crate) fn is_any_under_way(&self) -> bool {
+        !self.under_way.is_empty()
     }
 }
 

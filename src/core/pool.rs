@@ -27,7 +27,9 @@ pub(crate) type PoolIndex = u32;
 pub(crate) const DEFAULT: PoolIndex = 0;
 
 /// Where the memory of a pool comes from, if not from the driver. Called without any lock, by the thread that
-/// allocates or gives memory back; it must not allocate from the same pool.
+/// allocates or gives memory back; it must not allocate from the same pool. Else it may call the allocator; what would
+/// have to wait for the call that it was called for fails ([`Error::State`](crate::Error::State) or
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory)).
 pub trait PoolSource: Send + Sync {
     /// The address of `bytes` bytes of memory of the device, a multiple of 512, for use first on `stream`;
     /// nothing when there is none. A panic counts as none.

@@ -1,0 +1,185 @@
+//! Sources of pools whose functions call the allocator themselves, for anything but memory of their pool.
+
+mod common;
+
+use std::sync::{Arc, Barrier, Mutex};
+
+use ascend_alloc::driver::{DeviceId, Stream};
+use ascend_alloc::{
+    DeviceAllocator, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, PoolSource, Result,
+    SleepMode,
+};
+use ascend_sim::Sim;
+use common::gated::{REFUSED, Rig};
+use common::{CLASSIC, M};
+
+const STREAM: Stream = Stream(0);
+
+/// What a function of the source does before its work.
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Gives memory of the machine, and does what it is told to do first.
+struct Busy {
+    sim: Sim,
+    at_allocate: Mutex<Option<Task>>,
+    at_free: Mutex<Option<Task>>,
+}
+
+impl Busy {
+    fn new(sim: &Sim) -> Arc<Self> {
+        Arc::new(Self { sim: sim.clone(), at_allocate: Mutex::default(), at_free: Mutex::default() })
+    }
+
+    fn pool(self: &Arc<Self>, rig: &Rig) -> PoolId {
+        let mut options = PoolOptions::tagged("busy");
+        options.source = Some(self.clone());
+        rig.alloc.create_pool(0, options).unwrap()
+    }
+}
+
+fn run(task: &Mutex<Option<Task>>) {
+    let task = task.lock().unwrap().take();
+    if let Some(task) = task {
+        task();
+    }
+}
+
+impl PoolSource for Busy {
+    fn allocate(&self, device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
+        run(&self.at_allocate);
+        self.sim.on_device(device, || self.sim.malloc(bytes, 0)).unwrap().ok()
+    }
+
+    fn free(&self, device: DeviceId, address: u64, _bytes: u64) {
+        run(&self.at_free);
+        self.sim.on_device(device, || self.sim.free(address)).unwrap().unwrap();
+    }
+
+    fn is_of_device(&self) -> bool {
+        true
+    }
+}
+
+/// A task whose answer is to be looked at afterwards.
+fn answering<T: Send + 'static>(
+    alloc: &Arc<DeviceAllocator>,
+    run: impl FnOnce(&Arc<DeviceAllocator>) -> T + Send + 'static,
+) -> (Task, Arc<Mutex<Option<T>>>) {
+    let (weak, answer) = (Arc::downgrade(alloc), Arc::new(Mutex::new(None)));
+    let inside = answer.clone();
+    let task = move || {
+        let got = run(&weak.upgrade().unwrap());
+        *inside.lock().unwrap() = Some(got);
+    };
+    (Box::new(task), answer)
+}
+
+fn answer<T>(place: &Mutex<Option<T>>) -> T {
+    place.lock().unwrap().take().expect("it was called")
+}
+
+#[track_caller]
+fn ran_out(answer: Result<ascend_alloc::DevicePtr>) {
+    assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+}
+
+/// Before a request fails it waits for what others are about to bring. Nobody brings anything but the call that it is
+/// made from.
+#[test]
+fn a_request_from_a_function_of_a_source_fails_like_any_other() {
+    for conf in ["check_level:2", CLASSIC] {
+        let rig = Rig::with(conf, 256 * M);
+        let source = Busy::new(&rig.sim);
+        let pool = source.pool(&rig);
+        let full = rig.alloc.allocate(0, 160 * M, 0, STREAM).unwrap();
+        let (task, at_allocate) = answering(&rig.alloc, |alloc| alloc.allocate(0, 200 * M, 0, STREAM));
+        *source.at_allocate.lock().unwrap() = Some(task);
+        let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+        ran_out(answer(&at_allocate));
+        let (task, at_free) = answering(&rig.alloc, |alloc| alloc.allocate(0, 200 * M, 0, STREAM));
+        *source.at_free.lock().unwrap() = Some(task);
+        rig.alloc.deallocate(block).unwrap();
+        rig.alloc.empty_cache(None).unwrap();
+        ran_out(answer(&at_free));
+        // What it may have: it fits beside the rest.
+        let (task, served) = answering(&rig.alloc, |alloc| alloc.allocate(0, 8 * M, 0, STREAM));
+        *source.at_allocate.lock().unwrap() = Some(task);
+        let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+        let inner = answer(&served).unwrap();
+        [block, inner, full].into_iter().for_each(|ptr| rig.alloc.deallocate(ptr).unwrap());
+        rig.alloc.release_pool(pool).unwrap();
+        rig.finish();
+    }
+}
+
+/// Each would wait for the other one's call, which waits for its own.
+#[test]
+fn two_such_requests_do_not_wait_for_one_another() {
+    for second_device in [0, 1] {
+        let rig = Rig::with("check_level:0", 256 * M);
+        let both = Arc::new(Barrier::new(2));
+        let full: Vec<_> = (0..2).map(|id| rig.alloc.allocate(id, 160 * M, 0, STREAM).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (device, wanted) in [(0, second_device), (second_device, 0)] {
+                let (rig, both) = (&rig, both.clone());
+                scope.spawn(move || {
+                    let source = Busy::new(&rig.sim);
+                    let mut options = PoolOptions::tagged("busy");
+                    options.source = Some(source.clone());
+                    let pool = rig.alloc.create_pool(device, options).unwrap();
+                    let (task, place) = answering(&rig.alloc, move |alloc| {
+                        both.wait();
+                        alloc.allocate(wanted, 200 * M, 0, STREAM)
+                    });
+                    *source.at_allocate.lock().unwrap() = Some(task);
+                    let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+                    ran_out(answer(&place));
+                    rig.alloc.deallocate(block).unwrap();
+                });
+            }
+        });
+        full.into_iter().for_each(|ptr| rig.alloc.deallocate(ptr).unwrap());
+        rig.finish();
+    }
+}
+
+/// Chunks that are given back in the same call are nobody's until it ends.
+#[test]
+fn what_a_function_of_a_source_cannot_wait_for_is_refused() {
+    let rig = Rig::new();
+    let source = Busy::new(&rig.sim);
+    let (pool, sleeper) = (source.pool(&rig), rig.pool("sleeper"));
+    let options = GrowableOptions::up_to(64 * M).beginning_with(32 * M);
+    let buffer = GrowableBuffer::new(rig.alloc.clone(), 0, STREAM, options).unwrap();
+    let buffer = Arc::new(Mutex::new(buffer));
+    let kept = rig.alloc.allocate_in(sleeper, 4 * M, 0, STREAM).unwrap();
+    let free = rig.alloc.allocate_in(sleeper, 4 * M, 0, STREAM).unwrap();
+    let block = rig.alloc.allocate_in(pool, 4 * M, 0, STREAM).unwrap();
+    buffer.lock().unwrap().resize(4 * M).unwrap();
+    [free, block].into_iter().for_each(|ptr| rig.alloc.deallocate(ptr).unwrap());
+    let (inside, sim) = (buffer.clone(), rig.sim.clone());
+    let (task, place) = answering(&rig.alloc, move |alloc| {
+        let grown = inside.lock().unwrap().resize(32 * M);
+        let slept = alloc.sleep(None, &["sleeper"], SleepMode::Discard);
+        sim.fail("aclrtMemSetAccess", 2, REFUSED, true).unwrap();
+        let peered = alloc.set_peers(0, &[1]);
+        sim.clear_faults();
+        (grown, slept, peered)
+    });
+    *source.at_free.lock().unwrap() = Some(task);
+    rig.alloc.empty_cache(None).unwrap();
+    let (grown, slept, peered) = answer(&place);
+    assert!(matches!(grown, Err(Error::State { .. })), "{grown:?}");
+    assert!(matches!(slept, Err(Error::State { .. })), "{slept:?}");
+    assert!(matches!(peered, Err(Error::Driver(_))), "{peered:?}");
+    rig.alloc.check().unwrap();
+    // Once the call is over, all of it is possible.
+    buffer.lock().unwrap().resize(32 * M).unwrap();
+    rig.alloc.sleep(None, &["sleeper"], SleepMode::Discard).unwrap();
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    rig.alloc.wake(None, &["sleeper"]).unwrap();
+    rig.alloc.deallocate(kept).unwrap();
+    drop(Arc::into_inner(buffer));
+    rig.alloc.release_pool(pool).unwrap();
+    rig.finish();
+}
