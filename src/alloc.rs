@@ -29,6 +29,7 @@ mod reset;
 mod routes;
 mod share;
 mod sleep;
+mod space;
 mod states;
 mod stats_export;
 
@@ -494,6 +495,7 @@ impl DeviceAllocator {
             hook: &self.hook,
             oom: self.tellers.oom.as_ref(),
             store: self.store.get().map(|store| &**store),
+            all: &self.devices,
             device,
         }
     }

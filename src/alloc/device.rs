@@ -14,7 +14,7 @@ use crate::history::log::{History, Noter};
 use crate::hook::HookSlot;
 use crate::sync::{Condvar, Mutex};
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::BlockInfo;
 use super::offload::ContentStore;
@@ -60,6 +60,8 @@ pub(super) struct Caller<'a> {
     pub(super) oom: Option<&'a OomReports>,
     /// Where the content of sleeping pools is kept, if not in memory of the driver.
     pub(super) store: Option<&'a dyn ContentStore>,
+    /// All devices of the allocator: they share one address space.
+    pub(super) all: &'a [OnceLock<Device>],
     pub(super) device: &'a Device,
 }
 

@@ -8,7 +8,7 @@ use super::requests::Guard;
 use super::{DeviceAllocator, DevicePtr};
 use crate::core::UNIT;
 use crate::core::block::BlockId;
-use crate::core::plan::{Request, Step};
+use crate::core::plan::Request;
 use crate::core::segment::Class;
 use crate::driver::{DeviceId, Stream};
 use crate::error::{Error, PointerKind, Result};
@@ -294,7 +294,7 @@ impl Caller<'_> {
         } else {
             // While the lock is left the pool must not go.
             core.pools.get_mut(index).holders += 1;
-            core = self.reserve_growing(core, &mut request, wish);
+            core = self.reserve(core, &mut request, class, (wish, least));
             core.let_go(index);
         }
         let Some(segment) = request.extends else {
@@ -308,64 +308,6 @@ impl Caller<'_> {
         };
         let place = Place { segment, generation: core.generation };
         Ok((place, core.segments[segment as usize].base, core.growing_most(segment)))
-    }
-
-    /// Reserves address space for a growing segment; vacant ones make room where there is none.
-    fn reserve_growing<'a>(&'a self, mut core: Guard<'a>, request: &mut Request, wish: u64) -> Guard<'a> {
-        core = self.perform(core, Step::Reserve(request.class, wish, wish), request);
-        if !matches!(&request.failure, Some(Error::Driver(error)) if error.is_out_of_memory()) {
-            return core;
-        }
-        request.failure = None;
-        core = self.retire_all(core);
-        self.perform(core, Step::Reserve(request.class, wish, request.len), request)
-    }
-
-    /// Gives address space back that vacant segments hold.
-    pub(super) fn free_address_space(&self) {
-        let core = self.device.core.lock();
-        self.tell(self.retire_all(core));
-    }
-
-    /// Lets all vacant segments go as far as their memory is known to be idle.
-    fn retire_all<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
-        if core.capturing == 0 {
-            core = self.learn(core);
-        }
-        for segment in core.vacant_segments() {
-            core = self.retire(core, segment);
-        }
-        core
-    }
-
-    /// Asks which work is over, without waiting for any.
-    fn learn<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
-        let mut chore = Request::chore();
-        chore.closed = true;
-        if let Some(step) = core.close_all() {
-            core = self.perform(core, step, &mut chore);
-        }
-        if let Some(step) = core.query() {
-            core = self.perform(core, step, &mut chore);
-        }
-        core
-    }
-
-    /// Lets a vacant segment go as far as its memory is known to be idle.
-    fn retire<'a>(&'a self, mut core: Guard<'a>, segment: u32) -> Guard<'a> {
-        // Twice: first what is mapped, then the reservation.
-        for _ in 0..2 {
-            // It may be owned again, or gone, since the lock was left. Nothing is unmapped during captures.
-            if !core.is_vacant(segment) || core.capturing > 0 {
-                break;
-            }
-            let back = core.retire(segment);
-            if back.is_empty() {
-                break;
-            }
-            core = self.perform(core, Step::GiveBack(back), &mut Request::chore());
-        }
-        core
     }
 
     /// Changes the size of the buffer in a segment; the bytes mapped behind it then.

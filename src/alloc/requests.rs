@@ -147,6 +147,7 @@ impl Caller<'_> {
                 Step::Ask(bytes) => core = self.ask(core, request, bytes),
                 Step::Await => core = self.await_others(core, request),
                 Step::Pause => core = self.let_finish(core, request),
+                Step::Reserve(class, wish, least) => core = self.reserve(core, request, class, (wish, least)),
                 Step::Flush => {
                     let frees = self.device.note_flow(&mut core, request.requested);
                     let blocks = self.device.drain(&mut core, self.map);
@@ -564,6 +565,7 @@ impl Request {
             no_moves: false,
             no_wide: false,
             no_space: false,
+            crowded: false,
             retried: false,
             reset: false,
             spared: smallvec::SmallVec::new(),

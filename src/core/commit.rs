@@ -42,11 +42,13 @@ impl Core {
             Outcome::Recorded(recorded) => self.commit_recorded(recorded),
             Outcome::Joined(waiter, joined) => self.commit_joined(waiter, joined),
             Outcome::Reserved(class, Ok((base, len))) => {
+                request.crowded = false;
                 let segment = self.add_reservation(class, base, len, cover);
                 request.extends = class.is_growing().then_some(segment);
             }
             Outcome::Reserved(class, Err(error)) => {
                 request.no_space = true;
+                request.crowded = error.is_out_of_memory();
                 self.reservable &= !error.is_unsupported();
                 request.failure = class.is_growing().then(|| error.into());
             }

@@ -20,7 +20,7 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::place::Place;
 use super::plan::{GiveBack, Request, Step};
-use super::pool::PoolIndex;
+use super::pool::{DEFAULT, PoolIndex};
 use super::segment::Class;
 use super::stream::StreamId;
 
@@ -170,18 +170,32 @@ impl Core {
         (self.vacant.bytes > MOST_VACANT).then(|| list[0])
     }
 
-    /// Whether a segment exists and is vacant.
-    pub(crate) fn is_vacant(&self, segment: u32) -> bool {
-        let state = self.segments.get(segment as usize);
-        state.is_some_and(|state| state.class.is_growing() && !state.owned)
+    /// Whether a segment exists and nobody needs its addresses: it is vacant, or of a pool that nobody holds any more, and
+    /// nothing in it is in use.
+    pub(crate) fn is_deserted(&self, segment: u32) -> bool {
+        let Some(state) = self.segments.get(segment as usize) else { return false };
+        let pool = self.pools.get(state.class.pool());
+        let unheld = state.class.pool() != DEFAULT && pool.holders == 0 && !pool.is_fixed();
+        match state.class {
+            class if class.is_growing() => !state.owned,
+            class => unheld && !class.is_classic() && self.is_unused(state.first),
+        }
     }
 
-    /// All vacant segments.
-    pub(crate) fn vacant_segments(&self) -> Vec<u32> {
-        self.vacant.segments.values().flatten().copied().collect()
+    /// All segments whose addresses nobody needs.
+    pub(crate) fn deserted_segments(&self) -> Vec<u32> {
+        let all = self.segments.iter().map(|(index, _)| index as u32);
+        all.filter(|&segment| self.is_deserted(segment)).collect()
     }
 
-    /// The chunks of a vacant segment that may go, to be given back, or the reservation once nothing is in it.
+    /// Whether a block and all behind it are free or holes.
+    fn is_unused(&self, first: BlockId) -> bool {
+        let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
+        let mut blocks = core::iter::successors(Some(first), next);
+        blocks.all(|id| matches!(self.blocks[id].state, State::Free | State::Hole))
+    }
+
+    /// The chunks of a deserted segment that may go, to be given back, or the reservation once nothing is in it.
     pub(crate) fn retire(&mut self, segment: u32) -> GiveBack {
         let mut back = GiveBack::default();
         let state = &self.segments[segment as usize];
@@ -202,6 +216,7 @@ impl Core {
             id = self.blocks[id].next;
         }
         back.runs = found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect();
+        back.runs.extend(self.idle_wide_in(segment));
         back
     }
 

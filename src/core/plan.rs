@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub(crate) no_wide: bool,
     /// No new reservation could be made.
     pub(crate) no_space: bool,
+    /// The last one was refused for lack of address space.
+    pub(crate) crowded: bool,
     /// Whether memory had to be given back or waited for.
     pub(crate) retried: bool,
     /// The device was reset while the driver was called for it.

@@ -114,6 +114,23 @@ impl Core {
         found.into_iter().map(|(id, address, span)| self.seize_wide(id, address, span)).collect()
     }
 
+    /// The same of one segment, all there are.
+    pub(super) fn idle_wide_in(&mut self, segment: u32) -> Vec<Run> {
+        let state = &self.segments[segment as usize];
+        let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
+        let mut id = if state.wide.is_empty() { NONE } else { state.first };
+        while id != NONE {
+            let block = &self.blocks[id];
+            if block.listed && block.state == State::Free {
+                let inside = state.wide.range(block.addr..block.end()).rev();
+                let idle = inside.filter(|&(&address, &span)| self.is_wide_idle(id, address, span, u64::MAX));
+                found.extend(idle.map(|(&address, &span)| (id, address, span)));
+            }
+            id = block.next;
+        }
+        found.into_iter().map(|(id, address, span)| self.seize_wide(id, address, span)).collect()
+    }
+
     /// Wide chunks to be given back for a request that lacks so many granules.
     pub(super) fn wide_to_break(&mut self, lack: u64) -> GiveBack {
         let mut back = GiveBack::default();

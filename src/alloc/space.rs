@@ -1,0 +1,109 @@
+//! Address space: reservations, and making room for them.
+//!
+//! All reservations of a process share one space, whatever device they are of. Where one is refused for lack of it, what
+//! nobody needs goes back first: vacant segments of growing buffers, those of pools that nobody holds any more, and
+//! reservations with nothing in them.
+
+use std::sync::OnceLock;
+
+use super::device::Caller;
+use super::requests::Guard;
+use crate::core::plan::{Request, Step};
+use crate::core::segment::Class;
+
+impl Caller<'_> {
+    /// Reserves address space for a class: the wish, with room made for it if need be, else less, down to the least.
+    /// Bytes. While the lock is left, the caller keeps the pool.
+    pub(super) fn reserve<'a>(
+        &'a self,
+        mut core: Guard<'a>,
+        request: &mut Request,
+        class: Class,
+        (wish, least): (u64, u64),
+    ) -> Guard<'a> {
+        core = self.perform(core, Step::Reserve(class, wish, wish), request);
+        if !request.crowded || request.reset {
+            return core;
+        }
+        let generation = core.generation;
+        drop(core);
+        let freed = self.free_address_space();
+        core = self.device.core.lock();
+        if core.generation != generation {
+            request.fail_by_reset();
+            return core;
+        }
+        // The wish is refused again where nothing has changed.
+        let next = if freed > 0 { wish } else { (wish / 2).next_multiple_of(core.limits.granule) };
+        if freed == 0 && wish <= least {
+            return core;
+        }
+        (request.no_space, request.failure) = (false, None);
+        self.perform(core, Step::Reserve(class, next.max(least), least), request)
+    }
+
+    /// Gives address space of all devices back that nobody needs; the bytes. No lock is held.
+    pub(super) fn free_address_space(&self) -> u64 {
+        let devices = self.all.iter().filter_map(OnceLock::get);
+        devices.map(|device| Caller { device, ..*self }.free_own_address_space()).sum()
+    }
+
+    /// The same of one device.
+    fn free_own_address_space(&self) -> u64 {
+        let mut core = self.device.core.lock();
+        let before = core.tally.address_space;
+        core = self.retire_all(core);
+        // Nothing is given back during captures.
+        if core.capturing == 0 {
+            let empty = core.empty_reservations(None);
+            if !empty.is_empty() {
+                core = self.perform(core, Step::GiveBack(empty), &mut Request::chore());
+            }
+        }
+        let freed = before.saturating_sub(core.tally.address_space);
+        self.tell(core);
+        freed
+    }
+
+    /// Lets all segments go that nobody needs, as far as their memory is known to be idle.
+    fn retire_all<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
+        if core.capturing == 0 && !core.deserted_segments().is_empty() {
+            core = self.learn(core);
+            core.merge_unsplit();
+        }
+        for segment in core.deserted_segments() {
+            core = self.retire(core, segment);
+        }
+        core
+    }
+
+    /// Asks which work is over, without waiting for any.
+    pub(super) fn learn<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
+        let mut chore = Request::chore();
+        chore.closed = true;
+        if let Some(step) = core.close_all() {
+            core = self.perform(core, step, &mut chore);
+        }
+        if let Some(step) = core.query() {
+            core = self.perform(core, step, &mut chore);
+        }
+        core
+    }
+
+    /// Lets a segment go that nobody needs, as far as its memory is known to be idle.
+    pub(super) fn retire<'a>(&'a self, mut core: Guard<'a>, segment: u32) -> Guard<'a> {
+        // Twice: first what is mapped, then the reservation.
+        for _ in 0..2 {
+            // It may be owned again, or gone, since the lock was left. Nothing is unmapped during captures.
+            if !core.is_deserted(segment) || core.capturing > 0 {
+                break;
+            }
+            let back = core.retire(segment);
+            if back.is_empty() {
+                break;
+            }
+            core = self.perform(core, Step::GiveBack(back), &mut Request::chore());
+        }
+        core
+    }
+}
