@@ -10,7 +10,7 @@ use ascend_alloc::history::{
 };
 use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator, PoolOptions, RouteFilter, SleepMode};
-use ascend_sim::{Sim, SimConfig};
+use ascend_sim::{LAG_NEVER, Sim, SimConfig};
 
 const MIB: u64 = 1 << 20;
 const S0: Stream = Stream(0);
@@ -337,6 +337,33 @@ fn blocks_that_change_their_length_are_told_as_two() {
     let (allocate, free) = (Action::Allocate, Action::FreeCompleted);
     assert_eq!(of_block, [(allocate, 4), (free, 4), (allocate, 6), (free, 6), (allocate, 3), (free, 3)]);
     assert!(replay(&events, &HashMap::new()).is_empty());
+}
+
+#[test]
+fn what_is_cut_off_and_waits_is_told_as_a_block_that_waits() {
+    let sim = Sim::new(SimConfig { capacity: 1 << 30, lag: LAG_NEVER, ..SimConfig::default() });
+    let allocator = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    sim.set_device(0).unwrap();
+    let other = Stream(sim.create_stream().unwrap());
+    for bytes in [8 << 10, 8 * MIB] {
+        allocator.start_history(&keep(1000));
+        let ptr = allocator.allocate(0, bytes, 0, S0).unwrap();
+        allocator.record_stream(ptr, other).unwrap();
+        allocator.shrink_in_place(ptr, bytes / 2).unwrap();
+        let stats = allocator.stats(0).unwrap();
+        assert_eq!((stats.active.all.current, stats.active.all.peak), (2, 2), "{bytes}: the rest waits");
+        let events = allocator.history().events;
+        let tail = ptr.0 + bytes / 2;
+        let of_tail: Vec<Action> =
+            events.iter().filter(|event| event.address >= tail).map(|event| event.action).collect();
+        assert_eq!(of_tail, [Action::Allocate, Action::FreeRequested], "{bytes}: {events:?}");
+        sim.synchronize_stream(other.0).unwrap();
+        allocator.deallocate(ptr).unwrap();
+        allocator.empty_cache(None).unwrap();
+        assert!(replay(&allocator.history().events, &HashMap::new()).is_empty());
+        allocator.stop_history();
+        allocator.reset_peak_stats(0).unwrap();
+    }
 }
 
 #[test]

@@ -383,22 +383,16 @@ impl Caller<'_> {
     /// Shortens a buffer's block to `len` bytes, or only what is asked for of it.
     fn cut_growing(&self, mut core: Guard<'_>, id: BlockId, len: u64, bytes: u64) {
         let block = &core.blocks[id];
-        let (old, requested, uses, address) = (block.len, block.requested, block.uses, block.addr);
+        let (old, requested, address, home) = (block.len, block.requested, block.addr, block.home);
         core.blocks[id].requested = bytes;
-        if len < old {
-            core.cut_tail(id, len);
-            let stream = core.streams[core.blocks[id].home as usize].handle;
-            core.note(Action::FreeRequested, address + len, old - len, stream);
-            if uses == 0 {
-                core.note(Action::FreeCompleted, address + len, old - len, stream);
-            } else {
-                core.keep_cut(address + len, old - len, stream, core.class_of(id));
-            }
-        }
+        let waits = len < old && core.cut_tail(id, len);
         core.keep_resized(id, (old, requested));
+        if len < old {
+            let class = core.class_of(id);
+            core.note_cut(address + len, old - len, home, class, waits);
+        }
         let raised = core.tally.resize(false, (old, len), (requested, bytes));
-        // What was cut off and waits is a block of its own: there is one more active block than before.
-        if raised || uses > 0 {
+        if raised || waits {
             self.device.settle_peaks(&mut core);
         }
         self.after_free(core);

@@ -330,7 +330,7 @@ impl Caller<'_> {
         let mut core = device.core.lock();
         let id = device.live(&core, self.map, address)?;
         device.adopt(&mut core, self.map, id, address);
-        let (old, requested, uses) = (core.blocks[id].len, core.blocks[id].requested, core.blocks[id].uses);
+        let (old, requested) = (core.blocks[id].len, core.blocks[id].requested);
         if bytes == 0 || bytes > requested {
             let reason = "to shrink, ask for 1 byte up to the present size";
             return Err(Error::Size { requested: bytes, reason });
@@ -347,21 +347,16 @@ impl Caller<'_> {
         core.blocks[id].requested = bytes;
         let oversize = old >= core.config.max_split_size.unwrap_or(u64::MAX);
         let splittable = !class.is_classic() || small || (!oversize && old.saturating_sub(len) > SMALL_LIMIT);
-        if len < old && splittable {
-            core.cut_tail(id, len);
-            let stream = core.streams[core.blocks[id].home as usize].handle;
-            core.note(Action::FreeRequested, address + len, old - len, stream);
-            if uses == 0 {
-                core.note(Action::FreeCompleted, address + len, old - len, stream);
-            } else {
-                core.keep_cut(address + len, old - len, stream, class);
-            }
-        }
+        let cut = len < old && splittable;
+        let waits = cut && core.cut_tail(id, len);
         core.keep_resized(id, (old, requested));
+        if cut {
+            let home = core.blocks[id].home;
+            core.note_cut(address + len, old - len, home, class, waits);
+        }
         let len = core.blocks[id].len;
         core.tally.resize(small, (old, len), (requested, bytes));
-        if uses > 0 {
-            // What was cut off waits as a block of its own: there is one more active block than before.
+        if waits {
             device.settle_peaks(&mut core);
         }
         device.publish(&mut core, self.map, id);

@@ -146,8 +146,9 @@ impl Core {
         self.make_free(id);
     }
 
-    /// Cuts a live block after `len` bytes; the rest is freed in the open epoch of its home.
-    pub(crate) fn cut_tail(&mut self, id: BlockId, len: u64) {
+    /// Cuts a live block after `len` bytes; the rest is freed in the open epoch of its home. Whether it waits for
+    /// other streams, as a block of its own: then there is one more active block than before.
+    pub(crate) fn cut_tail(&mut self, id: BlockId, len: u64) -> bool {
         let tail = self.blocks.split(id, len);
         let home = self.blocks[id].home as usize;
         self.blocks[tail].epoch = self.streams[home].open;
@@ -164,10 +165,12 @@ impl Core {
             let (bytes, small) = (self.blocks[tail].len, self.class_of(tail).is_small());
             self.streams[home].out += 1;
             self.tally.wait_only(small, bytes);
-            return self.start_wait(tail);
+            self.start_wait(tail);
+        } else {
+            self.stamp(tail);
+            self.make_free(tail);
         }
-        self.stamp(tail);
-        self.make_free(tail);
+        waits
     }
 
     /// Puts a block that is in no list into the free index, merged with free neighbours of the same

@@ -4,6 +4,7 @@ use super::Core;
 use super::block::BlockId;
 use super::pool::{DEFAULT, PoolIndex};
 use super::segment::Class;
+use super::stream::StreamId;
 use crate::driver::Stream;
 use crate::history::Action;
 use crate::history::log::Said;
@@ -71,10 +72,21 @@ impl Core {
 
     /// Notes that a piece was cut off a live block and waits for streams.
     #[inline]
-    pub(crate) fn keep_cut(&self, address: u64, size: u64, stream: Stream, class: Class) {
+    fn keep_cut(&self, address: u64, size: u64, stream: Stream, class: Class) {
         if self.noter.is_on() {
             self.keep_now(Action::Allocate, address, (size, 0), stream, class);
             self.keep_now(Action::FreeRequested, address, (size, 0), stream, class);
+        }
+    }
+
+    /// Notes that `size` bytes at `address` were cut off a live block, and whether they wait for other streams.
+    pub(crate) fn note_cut(&mut self, address: u64, size: u64, home: StreamId, class: Class, waits: bool) {
+        let stream = self.streams[home as usize].handle;
+        self.note(hook::Action::FreeRequested, address, size, stream);
+        if waits {
+            self.keep_cut(address, size, stream, class);
+        } else {
+            self.note(hook::Action::FreeCompleted, address, size, stream);
         }
     }
 
