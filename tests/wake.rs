@@ -66,6 +66,21 @@ fn idle_fixed_segments_are_given_back_for_it() {
 }
 
 #[test]
+fn too_little_memory_ends_it_where_no_reservation_can_be_made_any_more() {
+    let world = Setup::default().capacity(64 * M).build();
+    let asleep = sleeper(&world, 40 * M);
+    world.sim.fail("aclrtReserveMemAddress", 1, 207_000, true).expect("a function");
+    let block = world.alloc.allocate(0, 40 * M, 0, STREAM).expect("a fixed block");
+    let error = world.alloc.wake(None, &["w"]).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    world.alloc.check().expect("whole");
+    world.alloc.deallocate(block).expect("freed");
+    wakes(&world);
+    world.sim.clear_faults();
+    close(world, asleep);
+}
+
+#[test]
 fn free_blocks_of_pools_that_do_not_split_are_merged_for_it() {
     let world = Setup::default().capacity(64 * M).build();
     let asleep = sleeper(&world, 40 * M);

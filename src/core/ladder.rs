@@ -139,7 +139,8 @@ impl Core {
             {
                 return Step::Ready(id);
             }
-            if let Some(step) = self.relief_step(request) {
+            let grows = self.uses_reservations(request);
+            if let Some(step) = self.relief_step(request, grows) {
                 return step;
             }
             if request.rung < Rung::Joined {
@@ -414,8 +415,9 @@ impl Core {
         }
     }
 
-    /// What is left when neither free blocks nor new memory will do, and costs no wait.
-    pub(super) fn relief_step(&mut self, request: &mut Request) -> Option<Step> {
+    /// What is left when neither free blocks nor new memory will do, and costs no wait. What is idle in chunks serves
+    /// requests that `grows` says of without being given back, as far as it can be had at all.
+    pub(super) fn relief_step(&mut self, request: &mut Request, grows: bool) -> Option<Step> {
         if !request.closed && self.can_close() {
             request.closed = true;
             request.polled = false;
@@ -426,7 +428,7 @@ impl Core {
                 let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
                 self.idle_elsewhere(choice, request.lack)
             } else {
-                self.idle_memory(Choice::ALL, request.lack, !self.uses_reservations(request))
+                self.idle_memory(Choice::ALL, request.lack, !grows)
             };
             if !back.is_empty() {
                 self.note_retry(request);

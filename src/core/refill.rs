@@ -121,7 +121,8 @@ impl Core {
         if self.merge_unsplit() {
             return Refill::Again;
         }
-        if let Some(step) = self.relief_step(request) {
+        // Chunks that cannot be had are not given back: what is created next would be given back again, for ever.
+        if let Some(step) = self.relief_step(request, true) {
             return Refill::First(step);
         }
         if request.rung < Rung::Joined {
