@@ -271,3 +271,32 @@ fn the_largest_fit_can_be_had() {
     drop(buffer);
     world.close();
 }
+
+/// Free neighbours that are not one, because their pool does not split or their streams are not done, lie between live
+/// blocks no more than one free block in their place.
+#[test]
+fn free_neighbours_are_not_between_live_blocks() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    let mut options = PoolOptions::tagged("whole");
+    options.no_split = true;
+    let pool = world.alloc.create_pool(0, options).expect("a pool");
+    let streams = [world.stream(), world.stream()];
+    let [c, d] = streams.map(|stream| world.alloc(3 * M, stream));
+    for (stream, block) in [(streams[0], c), (streams[1], d)] {
+        world.work(stream, "use", block);
+        world.free(block);
+    }
+    let [a, b, kept] =
+        [3 * M, 3 * M, 2 * M].map(|bytes| world.alloc.allocate_in(pool, bytes, 0, Stream(0)).unwrap());
+    [a, b].into_iter().for_each(|block| world.alloc.deallocate(block).unwrap());
+    // More than there is on the device, so that nothing is tried.
+    let report = |bytes| match world.alloc.allocate(0, bytes, 0, Stream(0)) {
+        Err(Error::OutOfMemory(report)) => *report,
+        other => panic!("{other:?}"),
+    };
+    let found = report(65 * M);
+    assert_eq!((found.idle, found.scattered), (12 * M, 0), "{found}");
+    world.alloc.deallocate(kept).unwrap();
+    world.alloc.release_pool(pool).unwrap();
+    world.close();
+}

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use super::Core;
-use super::block::{Block, BlockId, State};
+use super::block::{Block, BlockId, NONE, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
-use super::segment::{Class, SMALL_LIMIT};
+use super::segment::{Class, SMALL_LIMIT, Segment};
 use super::stream::StreamId;
 use crate::error::{
     EXPANDABLE, Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, RESERVATIONS, Remedy,
@@ -112,14 +112,36 @@ impl Core {
         if class.is_small() { fit.min(SMALL_LIMIT) } else { fit }
     }
 
-    /// Free bytes of growable segments that share their chunk with something that is not free.
+    /// Free bytes of growable segments that share their chunk with something that is not free. Neighbours that are not
+    /// one, because of their streams or their pool, are together here.
     fn scattered(&self) -> u64 {
-        let parts = self.idle_blocks().filter(|block| !block.class.is_classic());
-        let outside = parts.map(|block| {
-            let (first, end) = self.whole_chunks(block.addr, block.end());
-            block.len - end.saturating_sub(first)
-        });
-        outside.sum()
+        let reserved = |segment: &&Segment| {
+            !segment.class.is_classic() && segment.mapped > 0 && !self.is_asleep(segment.class.pool())
+        };
+        let segments = self.segments.iter().map(|(_, segment)| segment).filter(reserved);
+        segments.map(|segment| self.scattered_in(segment.first)).sum()
+    }
+
+    /// The same from a block to the end of its segment.
+    fn scattered_in(&self, first: BlockId) -> u64 {
+        let outside = |(from, to): (u64, u64)| {
+            let (first, end) = self.whole_chunks(from, to);
+            to - from - end.saturating_sub(first)
+        };
+        let (mut sum, mut run) = (0, (0, 0));
+        let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
+        for id in core::iter::successors(Some(first), next) {
+            let block = &self.blocks[id];
+            if block.state != State::Free {
+                continue;
+            }
+            if run.1 != block.addr {
+                sum += outside(run);
+                run.0 = block.addr;
+            }
+            run.1 = block.end();
+        }
+        sum + outside(run)
     }
 
     /// Who holds most, by pool and stream.
