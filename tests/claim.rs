@@ -3,7 +3,7 @@
 mod common;
 
 use ascend_alloc::driver::Stream;
-use ascend_alloc::{DevicePtr, PoolOptions, SleepMode};
+use ascend_alloc::{DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolOptions, SleepMode};
 use common::{CLASSIC, M, Setup};
 
 const NOBODY: u64 = 0x1000;
@@ -96,5 +96,57 @@ fn nothing_lies_in_an_empty_range() {
         assert_eq!(world.alloc.claim(0, block.0 + inside, 0).unwrap(), None, "{inside}");
     }
     assert_eq!(world.stats().allocated_bytes.all.current, 0);
+    world.close();
+}
+
+/// A bad page may lie behind a growing buffer, or where one was: it is nobody's there too.
+#[test]
+fn memory_of_growing_buffers_is_claimed_and_freed_like_any_other() {
+    for empty in [false, true] {
+        let world = Setup::default().conf("check_level:3").build();
+        let options = GrowableOptions::up_to(64 * M).beginning_with(16 * M);
+        let mut buffer = GrowableBuffer::new(world.alloc.clone(), 0, Stream(0), options.clone()).unwrap();
+        let bad = buffer.ptr().0 + if empty { 0 } else { 8 * M };
+        buffer.resize(if empty { 0 } else { 4 * M }).unwrap();
+        let (claimed, bytes) = world.alloc.claim(0, bad, 4096).unwrap().unwrap();
+        assert!(claimed.0 <= bad && bad < claimed.0 + bytes);
+        assert!(!world.alloc.grow_in_place(claimed, 32 * M).unwrap(), "the rest is the buffer's");
+        let grown = buffer.resize(32 * M);
+        assert!(matches!(grown, Err(Error::OutOfMemory(_))), "it would get the bad page: {grown:?}");
+        assert_eq!(buffer.bytes(), if empty { 0 } else { 4 * M });
+        drop(buffer);
+        // The next buffer of that size begins elsewhere.
+        let next = GrowableBuffer::new(world.alloc.clone(), 0, Stream(0), options).unwrap();
+        assert!(bad < next.ptr().0 || next.ptr().0 + next.max_bytes() <= bad);
+        drop(next);
+        assert_eq!(world.stats().allocated_bytes.all.current, bytes as i64);
+        world.alloc.deallocate(claimed).unwrap();
+        world.close();
+    }
+}
+
+/// Whoever restores or puts to sleep a pool has to do with its blocks, and none of them has that memory.
+#[test]
+fn claimed_blocks_stay_out_of_what_is_done_to_their_pool() {
+    let world = Setup::default().build();
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("sleeper")).unwrap();
+    let blocks = [4 * M; 3].map(|bytes| world.alloc.allocate_in(pool, bytes, 0, Stream(0)).unwrap());
+    let full = world.alloc.checkpoint(pool).unwrap();
+    world.alloc.deallocate(blocks[1]).unwrap();
+    let (claimed, bytes) = world.alloc.claim(0, blocks[1].0, 4096).unwrap().unwrap();
+    let now = world.alloc.checkpoint(pool).unwrap();
+    let refused = world.alloc.restore(&full);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    let restored = world.alloc.restore(&now).unwrap();
+    assert_eq!(
+        (restored.freed, restored.allocated),
+        (vec![blocks[0], blocks[2]], vec![blocks[0], blocks[2]])
+    );
+    let slept = world.alloc.sleep(None, &["sleeper"], SleepMode::Offload).unwrap();
+    assert_eq!(slept.host_bytes, 8 * M, "nobody reads a bad page");
+    assert_eq!(world.alloc.wake(None, &["sleeper"]).unwrap().copied_bytes, 8 * M);
+    assert_eq!(world.stats().allocated_bytes.all.current, 8 * M as i64 + bytes as i64);
+    [blocks[0], claimed, blocks[2]].into_iter().for_each(|block| world.alloc.deallocate(block).unwrap());
+    world.alloc.release_pool(pool).unwrap();
     world.close();
 }

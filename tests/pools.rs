@@ -279,6 +279,28 @@ fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
     allocator.check().unwrap();
 }
 
+/// What is free behind a lent block is not lent with it: a graph captured since may have its addresses.
+#[test]
+fn a_lent_block_does_not_grow() {
+    let (_sim, allocator) = rig(32 * MIB);
+    let mut options = PoolOptions::default();
+    options.use_on_oom = true;
+    let pool = allocator.create_pool(0, options).unwrap();
+    let blocks: Vec<_> =
+        (0..20).map(|_| allocator.allocate_in(pool, 3 * MIB / 2, 0, STREAM).unwrap()).collect();
+    allocator.deallocate(blocks[4]).unwrap();
+    let lent = allocator.allocate(0, 3 * MIB / 2, 0, STREAM).expect("the pool lends");
+    assert_eq!(lent, blocks[4]);
+    let graph = allocator.capture(pool, RouteFilter::ThisThread).unwrap().finish();
+    allocator.deallocate(blocks[5]).unwrap();
+    assert!(!allocator.grow_in_place(lent, 3 * MIB).unwrap());
+    assert!(allocator.grow_in_place(blocks[3], 3 * MIB / 2).unwrap(), "as large as it is");
+    allocator.deallocate(lent).unwrap();
+    assert!(allocator.grow_in_place(blocks[3], 3 * MIB).unwrap(), "of its own pool");
+    drop(graph);
+    allocator.check().unwrap();
+}
+
 /// Memory from a counter, as a source of a pool; what is out is remembered.
 #[derive(Default)]
 struct Elsewhere {

@@ -205,7 +205,7 @@ impl Device {
             return Ok((id, Some(head.requested())));
         }
         match core.starts.get(&address).copied() {
-            Some(id) if core.class_of(id).is_growing() => Err(Error::State {
+            Some(id) if core.class_of(id).is_growing() && !core.blocks[id].claimed => Err(Error::State {
                 operation: "freeing or resizing a block by its address",
                 reason: "it is that of a growing buffer; resize or drop the buffer",
             }),
@@ -222,10 +222,11 @@ impl Device {
         let block = &core.blocks[id];
         let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
         // The front knows blocks by stream and size only: those of other pools stay with the core, and so do
-        // blocks that an export holds, which must not be handed out again when they are freed.
+        // blocks that an export holds, which must not be handed out again when they are freed, and claimed ones.
         let restful = block.uses == 0
             && requested < MOST_REQUESTED
             && block.class.pool() == DEFAULT
+            && !block.claimed
             && !core.is_exported(id);
         if core.segments[block.segment as usize].covered {
             let place = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_PLACE);

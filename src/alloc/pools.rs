@@ -37,7 +37,7 @@ pub struct PoolOptions {
     /// Free blocks are handed out whole or not at all, and merged only when whole chunks of them are wanted elsewhere.
     pub no_split: bool,
     /// Its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool cannot be
-    /// put to sleep; a restored checkpoint leaves lent blocks alone.
+    /// put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
     pub use_on_oom: bool,
     /// Above this it takes idle memory from elsewhere before it asks the device. Nothing fails because of it, and fixed
     /// blocks (`expandable_segments:False`, or of a source), for which nothing can be moved, do not heed it.

@@ -74,6 +74,8 @@ pub(crate) struct Block {
     pub(crate) indexed: bool,
     /// Whether a pool gave this live block to a request for the default pool.
     pub(crate) lent: bool,
+    /// Whether this live block was claimed by its address, so that nobody gets its memory.
+    pub(crate) claimed: bool,
     /// Whether the block is listed because it is apart from a free neighbour of another home.
     pub(crate) apart: bool,
 }
@@ -146,6 +148,7 @@ impl Blocks {
             listed: false,
             indexed: false,
             lent: false,
+            claimed: false,
             apart: false,
         };
         u32::try_from(self.slab.insert(block)).expect("fewer than 2^32 blocks")

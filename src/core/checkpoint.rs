@@ -24,7 +24,7 @@ pub(crate) struct Saved {
 
 impl Core {
     /// The live blocks of a pool, by address, but not those of growing buffers, which have owners who know
-    /// their size, and those lent to the default pool, whose owners know nothing of this one.
+    /// their size, those lent to the default pool, whose owners know nothing of this one, and those claimed.
     pub(crate) fn live_of(&self, pool: PoolIndex) -> Vec<BlockId> {
         let mut live: Vec<BlockId> = Vec::new();
         for first in self.firsts_of(pool) {
@@ -32,7 +32,7 @@ impl Core {
             let blocks = core::iter::successors(Some(first), next);
             live.extend(blocks.filter(|&id| {
                 let block = &self.blocks[id];
-                block.state == State::Live && !block.class.is_growing() && !block.lent
+                block.state == State::Live && !block.class.is_growing() && !block.lent && !block.claimed
             }));
         }
         live
@@ -85,6 +85,9 @@ impl Core {
                         return Some(
                             "a block lent to the default pool lies where blocks were; free it first",
                         );
+                    }
+                    State::Live if block.claimed => {
+                        return Some("a claimed block lies where blocks were; free it first");
                     }
                     State::Busy => return Some("another thread is moving memory of the pool; try again"),
                     State::Live | State::Free => {}

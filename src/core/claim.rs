@@ -13,6 +13,7 @@ impl Core {
         let home = self.blocks[id].home;
         let piece = self.carve(id, start, end - start);
         self.hand_out(piece, end - start, home);
+        self.blocks[piece].claimed = true;
         Some(piece)
     }
 

@@ -51,7 +51,7 @@ impl Core {
     /// The live block of a growing segment; none while the buffer is empty.
     pub(crate) fn buffer_block(&self, segment: u32) -> Option<BlockId> {
         let first = self.segments[segment as usize].first;
-        (self.blocks[first].state == State::Live).then_some(first)
+        (self.blocks[first].state == State::Live && !self.blocks[first].claimed).then_some(first)
     }
 
     /// Joins what was handed out behind the buffer's block to it; the block that both are.

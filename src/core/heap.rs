@@ -135,7 +135,7 @@ impl Core {
         self.weigh(home, self.blocks[id].len);
         self.earn();
         self.blocks[id].epoch = epoch;
-        self.blocks[id].lent = false;
+        (self.blocks[id].lent, self.blocks[id].claimed) = (false, false);
         self.count_freed(id, uses > 0);
         if uses > 0 {
             return self.start_wait(id);

@@ -167,6 +167,10 @@ impl Core {
     /// The next step to put memory directly behind a block, or nothing when there is none to be had
     /// without pressing anybody.
     pub(crate) fn extend(&mut self, id: super::block::BlockId, request: &mut Request) -> Option<Step> {
+        if self.blocks[id].lent || self.blocks[id].claimed {
+            // What is behind it is not its owner's to take: another pool's, perhaps a graph's, or a buffer's.
+            return None;
+        }
         let place = self.place_behind(id, request)?;
         let mut remap = self.occupy(place, request);
         let found = match self.capturing > 0 {

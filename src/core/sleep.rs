@@ -219,10 +219,12 @@ impl Core {
         chunks
     }
 
-    /// Stretches of live memory of a pool: address and bytes, in address order within a segment.
+    /// Stretches of live memory of a pool: address and bytes, in address order within a segment. What was claimed is not
+    /// touched.
     pub(crate) fn live_stretches(&self, pool: PoolIndex) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
-        for id in self.blocks_of(pool).filter(|&id| self.blocks[id].state == State::Live) {
+        let used = |id: &BlockId| self.blocks[*id].state == State::Live && !self.blocks[*id].claimed;
+        for id in self.blocks_of(pool).filter(used) {
             let block = &self.blocks[id];
             match stretches.last_mut() {
                 Some((start, bytes)) if *start + *bytes == block.addr => *bytes += block.len,
