@@ -115,6 +115,8 @@ pub const CODE_OUT_OF_MEMORY: i32 = 207_001;
 pub const CODE_NOT_SUPPORTED: i32 = 207_000;
 /// `ACL_ERROR_RT_STREAM_CAPTURED`: not while a graph is being captured.
 pub const CODE_STREAM_CAPTURED: i32 = 107_027;
+/// `ACL_ERROR_RT_STREAM_CONTEXT`: the stream is one of another context.
+pub const CODE_STREAM_CONTEXT: i32 = 107_003;
 /// `ACL_ERROR_RT_INVALID_HANDLE`: no stream or event, or one that was destroyed.
 pub const CODE_INVALID_HANDLE: i32 = 107_017;
 
@@ -152,6 +154,13 @@ impl DriverError {
     #[must_use]
     pub fn is_unknown_handle(&self) -> bool {
         self.code == CODE_INVALID_HANDLE
+    }
+
+    /// Whether the stream belongs to another context than the one the call was made in: to another device, or to a
+    /// context of somebody's own.
+    #[must_use]
+    pub fn is_of_another_context(&self) -> bool {
+        self.code == CODE_STREAM_CONTEXT
     }
 
     /// Whether the call does not exist here, so that the caller must do without it.

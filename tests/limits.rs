@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, PoolOptions};
 use ascend_sim::Soc;
+use common::gate::PASSED;
 use common::{CLASSIC, M, Setup, World, scripts::assert_no_host_wait};
 
 const SECOND: u64 = 1_000_000_000;
@@ -432,5 +435,92 @@ fn emptying_without_waiting_leaves_what_is_in_use() {
     assert_eq!(empty(&world, &options), 50 * M);
     assert_no_host_wait(&world.calls_since(&before));
     assert_eq!(empty(&world, &EmptyOptions::default()), 30 * M);
+    world.close();
+}
+
+/// The host waits for the streams that hold memory back that is to go, and for no others: of one pool.
+#[test]
+fn emptying_a_pool_waits_for_its_streams_only() {
+    for dead in [false, true] {
+        let mut world = Setup::default().build();
+        let (s0, s1, s2) = (world.stream(), world.stream(), world.stream());
+        let pool = world.alloc.create_pool(0, PoolOptions::tagged("weights")).expect("a pool");
+        let block = world.alloc.allocate_in(pool, 50 * M, 0, s0).expect("memory");
+        // As `World` does not know of the block, nothing is verified.
+        let other = world.try_alloc(0, 20 * M, 0, s1).expect("memory");
+        world.work(s1, "work elsewhere", other);
+        world.live.clear();
+        world.alloc.deallocate(other).expect("freed");
+        if dead {
+            // Only a wait for the device would tell.
+            world.finish(s1);
+            world.sim.on_device(0, || world.sim.destroy_stream(s1.0)).unwrap().expect("destroyed");
+            world.driver.forget(s1);
+            world.alloc.stream_destroyed(0, s1).expect("told");
+        }
+        world.alloc.record_stream(block, s2).expect("recorded");
+        world.alloc.deallocate(block).expect("freed");
+        let before = world.sim.counters();
+        let of_pool = EmptyOptions { pool: Some(pool), ..EmptyOptions::default() };
+        assert_eq!(empty(&world, &of_pool), 50 * M);
+        let calls = world.calls_since(&before);
+        let waited = calls.get("aclrtSynchronizeEvent").copied().unwrap_or(0);
+        assert!(waited <= 2 && !calls.contains_key("aclrtSynchronizeDevice"), "{calls:?}");
+        if !dead {
+            assert!(!world.sim.executor().stream_query(0, s1.0).unwrap(), "it was waited for");
+        }
+        world.close();
+    }
+}
+
+/// The same for memory of a minimum age: who frees at this moment is not waited for.
+#[test]
+fn emptying_by_age_waits_for_nobody_whose_memory_is_young() {
+    for conf in ["front_cache:False", "front_cache:False,expandable_segments:False"] {
+        let mut world = Setup::default().conf(conf).build();
+        let (s0, s1) = (world.stream(), world.stream());
+        let (old, young) = (world.alloc(30 * M, s0), world.alloc(50 * M, s1));
+        world.work(s1, "work", young);
+        world.free(old);
+        world.alloc.trim(0, u64::MAX).expect("known to be over");
+        let age = |seconds| EmptyOptions {
+            min_age: Some(Age::Time(Duration::from_secs(seconds))),
+            ..EmptyOptions::default()
+        };
+        // Looked at now, so that the clock knows the free.
+        assert_eq!(empty(&world, &age(1000)), 0);
+        world.sim.advance(10 * SECOND);
+        world.free(young);
+        let before = world.sim.counters();
+        assert_eq!(empty(&world, &age(5)), 30 * M, "{conf}");
+        assert_no_host_wait(&world.calls_since(&before));
+        world.close();
+    }
+}
+
+/// Others free while the host waits: that is no reason to wait on, for the device least of all.
+#[test]
+fn emptying_does_not_wait_for_what_is_freed_meanwhile() {
+    let mut world = Setup::default().build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(20 * M, s0);
+    world.work(s0, "work", a);
+    world.free(a);
+    let (alloc, done) = (Arc::downgrade(&world.alloc), AtomicBool::new(false));
+    world.driver.watch(Some(Arc::new(move |call| {
+        if call == PASSED && !done.swap(true, SeqCst) {
+            let alloc = alloc.upgrade().expect("still there");
+            for bytes in [3 * M, 5 * M, 7 * M] {
+                let block = alloc.allocate(0, bytes, 0, s1).expect("memory");
+                alloc.deallocate(block).expect("freed");
+            }
+        }
+    })));
+    let before = world.sim.counters();
+    world.alloc.empty_cache(Some(0)).expect("emptied");
+    world.driver.watch(None);
+    let calls = world.calls_since(&before);
+    assert_eq!(calls.get("aclrtSynchronizeEvent"), Some(&1));
+    assert!(!calls.contains_key("aclrtSynchronizeDevice") && !calls.contains_key("aclrtSynchronizeStream"));
     world.close();
 }

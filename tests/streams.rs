@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
-use ascend_alloc::{DevicePtr, EmptyOptions};
-use ascend_sim::{CaptureMode, WAIT_FOREVER};
+use ascend_alloc::{DevicePtr, EmptyOptions, PoolOptions, SleepMode};
+use ascend_sim::{CaptureMode, Task, WAIT_FOREVER};
 use common::{M, Setup, World};
 use fastrand::Rng;
 
@@ -277,5 +277,69 @@ fn a_device_that_may_not_be_waited_for_is_asked_once() {
     assert_ne!(other, block);
     assert_eq!(waits(&world, &before), [("aclrtSynchronizeDevice", 1)].into());
     on_device(&|| sim.capture_end(captured.0).is_ok());
+    world.close();
+}
+
+/// A stream of another device, or of a context of somebody's own, gets no event here, and a wait for the device says
+/// nothing about it: it is waited for alone.
+#[test]
+fn a_stream_of_another_device_is_waited_for_alone() {
+    for home in [false, true] {
+        let mut world = Setup::default().capacity(64 * M).devices(2).build();
+        world.alloc.set_peers(0, &[1]).expect("a link");
+        let (s0, other) = (world.stream(), world.stream_on(1));
+        let a = world.alloc(60 * M, if home { other } else { s0 });
+        let task = Task::new("work elsewhere").writes(a.0, 60 * M, world.live[&a.0].tag);
+        world.sim.on_device(1, || world.sim.submit(other.0, task)).unwrap().expect("queued");
+        if !home {
+            world.record(a, other);
+        }
+        world.free(a);
+        let before = world.sim.counters();
+        let b = world.alloc(60 * M, s0);
+        world.work(s0, "first use", b);
+        world.verify();
+        assert_eq!(waits(&world, &before), [("aclrtSynchronizeStream", 1)].into(), "home: {home}");
+        world.close();
+    }
+}
+
+/// The same for a pool that is put to sleep.
+#[test]
+fn a_pool_that_sleeps_waits_for_streams_of_other_devices() {
+    let world = Setup::default().capacity(64 * M).devices(2).build();
+    world.alloc.set_peers(0, &[1]).expect("a link");
+    let (s0, other) = (world.stream(), world.stream_on(1));
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("weights")).expect("a pool");
+    let a = world.alloc.allocate_in(pool, 20 * M, 0, s0).expect("memory");
+    let task = Task::new("work elsewhere").writes(a.0, 20 * M, 1);
+    world.sim.on_device(1, || world.sim.submit(other.0, task)).unwrap().expect("queued");
+    world.alloc.record_stream(a, other).expect("recorded");
+    let before = world.sim.counters();
+    world.alloc.sleep(Some(0), &["weights"], SleepMode::Discard).expect("asleep");
+    assert_eq!(waits(&world, &before).get("aclrtSynchronizeStream"), Some(&1));
+    assert!(world.sim.executor().stream_query(1, other.0).unwrap(), "it runs on without memory");
+    world.alloc.wake(Some(0), &["weights"]).expect("awake");
+    world.alloc.deallocate(a).expect("freed");
+    world.close();
+}
+
+/// The device is not asked to wait for a stream that is being captured and nobody else.
+#[test]
+fn a_captured_stream_is_no_reason_to_wait_for_the_device() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let a = world.alloc(40 * M, s1);
+    world.work(s1, "earlier work", a);
+    world.free(a);
+    world.finish(s1);
+    let sim = world.sim.clone();
+    let on_device = |call: &dyn Fn() -> bool| assert!(sim.on_device(0, call).unwrap());
+    on_device(&|| sim.capture_begin(s1.0, CaptureMode::Relaxed).is_ok());
+    let before = world.sim.counters();
+    world.alloc_fails(50 * M, s0);
+    world.alloc.empty_cache(None).expect("nothing to give back");
+    assert_eq!(waits(&world, &before), [].into());
+    on_device(&|| sim.capture_end(s1.0).is_ok());
     world.close();
 }

@@ -99,13 +99,15 @@ impl Device {
             return Ok(0);
         }
         self.drain(&mut core, caller.map);
+        // What others free from here on is not waited for.
+        let due = core.to_be_passed(choice);
         if let Some(step) = core.close_all() {
             core = caller.perform(core, step, &mut chore);
         }
         // A capture may begin while the lock is left: from then on nothing is waited for or given back.
         while chore.failure.is_none() && core.capturing == 0 {
             let step = if wait && !chore.captured {
-                core.wait_for_newest().or_else(|| core.wait_for_device())
+                core.wait_towards(&due, &chore)
             } else {
                 core.query().filter(|_| !core::mem::replace(&mut chore.polled, true))
             };

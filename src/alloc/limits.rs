@@ -25,7 +25,8 @@ pub struct EmptyOptions {
     pub pool: Option<PoolId>,
     /// Only memory that has been idle for at least so long.
     pub min_age: Option<Age>,
-    /// Whether to wait for the streams that used the memory. Without it, what they may still use stays.
+    /// Whether to wait for the streams that used the memory, and for no others. Without it, what they may still use
+    /// stays.
     pub wait: bool,
 }
 
@@ -55,7 +56,8 @@ impl DeviceAllocator {
         }
     }
 
-    /// Gives all free memory of one device, or of all, back. Waits for the streams that used it.
+    /// Gives all free memory of one device, or of all, back. Waits for the streams that used it; what is freed meanwhile
+    /// may stay.
     ///
     /// # Errors
     ///

@@ -168,6 +168,12 @@ impl Caller<'_> {
                 return core;
             }
         }
+        if !core::mem::replace(&mut request.emptied, true) && self.device.drain(&mut core, self.map) > 0 {
+            // What others have freed while this one waited.
+            core.tally.ladder.flushed += 1;
+            request.climb_again();
+            return core;
+        }
         request.awaited = true;
         core
     }

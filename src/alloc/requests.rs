@@ -564,6 +564,8 @@ impl Request {
             retried: false,
             reset: false,
             spared: smallvec::SmallVec::new(),
+            horizon: None,
+            emptied: false,
             captured: false,
             failure: None,
             ready: None,

@@ -319,20 +319,22 @@ impl Caller<'_> {
             core = self.perform(core, step, &mut chore);
         }
         for &id in &users {
-            // Where no event could be recorded, the epoch counts as open and only the device can end it.
+            // Where no event could be recorded, the epoch counts as open: the stream is waited for, or the device.
             let newest = core.streams[id as usize].closing.back().copied();
             if let Some((event, epoch)) = newest {
                 core = self.perform(core, Step::WaitEvent(id, event, epoch), &mut chore);
             }
         }
-        let stuck: Vec<(u32, u32)> = users
-            .iter()
-            .filter(|&&id| !able(&core, id) || core.streams[id as usize].has_open_work())
-            .copied()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|id| (id, core.streams[id as usize].close_epoch()))
-            .collect();
+        for &id in &users {
+            let state = &core.streams[id as usize];
+            if state.alive && !state.lost && (state.broken || state.has_open_work()) {
+                let step = core.wait_alone(id);
+                core = self.perform(core, step, &mut chore);
+            }
+        }
+        users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
+        let stuck: Vec<(u32, u32)> =
+            users.iter().map(|&id| (id, core.streams[id as usize].close_epoch())).collect();
         if !stuck.is_empty() {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }
@@ -340,7 +342,7 @@ impl Caller<'_> {
         match chore.failure.take() {
             Some(error) => Err(error),
             None if core.generation != generation => Err(was_reset("putting a pool to sleep")),
-            None if chore.captured => {
+            None if chore.captured || !chore.spared.is_empty() => {
                 refused("a graph is being captured on a stream that uses it; end that first")
             }
             None if waiting => refused("other streams were told to use its blocks meanwhile; try again"),

@@ -8,8 +8,8 @@
 //!
 //! Up to 32 KiB a bin holds one size; above, sizes that differ by about 3 %. A search looks at the
 //! request's own bin and then at the next bin that is not empty, in each at no more than
-//! [`SCAN`] blocks, and takes the smallest that fits, the lower address among equals. Nothing here allocates after
-//! construction.
+//! [`SCAN`] blocks, and takes the smallest that fits, the lower address among equals; where memory is short, at all of
+//! them. Nothing here allocates after construction.
 
 use super::block::{BlockId, Blocks, NONE};
 
@@ -97,9 +97,9 @@ impl Bins {
         self.count -= 1;
     }
 
-    /// The best block of at least `len` bytes for which `accept` holds.
+    /// The best block of at least `len` bytes for which `accept` holds. `ALL`: of all, however many a bin has.
     #[inline]
-    pub(crate) fn find(
+    pub(crate) fn find<const ALL: bool>(
         &self,
         blocks: &Blocks,
         len: u64,
@@ -113,7 +113,7 @@ impl Bins {
             bin = self.next_bin(bin + 1)?;
         }
         loop {
-            if let Some(id) = self.best_in(blocks, bin, len, &mut accept) {
+            if let Some(id) = self.best_in::<ALL>(blocks, bin, len, &mut accept) {
                 return Some(id);
             }
             bin = self.next_bin(bin + 1)?;
@@ -165,7 +165,7 @@ impl Bins {
     }
 
     #[inline]
-    fn best_in(
+    fn best_in<const ALL: bool>(
         &self,
         blocks: &Blocks,
         bin: usize,
@@ -176,7 +176,7 @@ impl Bins {
         let mut best_key = (u64::MAX, u64::MAX);
         let mut id = self.heads[bin];
         let mut seen = 0;
-        while id != NONE && seen < SCAN {
+        while id != NONE && (ALL || seen < SCAN) {
             let block = &blocks[id];
             let key = (block.len, block.addr);
             if block.len >= len && key < best_key && accept(id) {
@@ -227,7 +227,7 @@ mod tests {
             let len = (1 << rng.u32(9..36)) + (rng.u64(0..64) << 9);
             let fits = |id: &&BlockId| blocks[**id].len >= len;
             let expected = present.iter().filter(fits).min_by_key(|id| (blocks[**id].len, blocks[**id].addr));
-            assert_eq!(bins.find(&blocks, len, |_| true), expected.copied());
+            assert_eq!(bins.find::<false>(&blocks, len, |_| true), expected.copied());
             assert_eq!(bins.count() as usize, present.len());
             let largest = present.iter().map(|id| blocks[*id].len).max();
             assert_eq!(bins.largest(&blocks), largest.unwrap_or(0));

@@ -17,7 +17,7 @@ impl Core {
         if let Some(step) = step {
             return step;
         }
-        if let Some(id) = self.borrow(request) {
+        if let Some(id) = self.search_all(request).or_else(|| self.borrow(request)) {
             return Step::Ready(id);
         }
         let error = self.out_of_memory(request);

@@ -194,15 +194,7 @@ impl Core {
                 state.closing.remove(at);
                 self.events.push(event);
                 self.end_epoch(id, epoch);
-                // Earlier events of the stream have completed with it.
-                let state = &mut self.streams[id as usize];
-                while let Some(&(earlier, before)) = state.closing.front() {
-                    if before > epoch {
-                        break;
-                    }
-                    state.closing.pop_front();
-                    self.events.push(earlier);
-                }
+                self.take_events(id, epoch);
             }
         }
         self.rejoin();
@@ -214,8 +206,21 @@ impl Core {
             let state = &mut self.streams[stream as usize];
             (state.broken, state.lost) = (false, false);
             self.end_epoch(stream, epoch);
+            self.take_events(stream, epoch);
         }
         self.rejoin();
+    }
+
+    /// Takes the events of a stream back that closed epochs up to one that is over: they have completed.
+    fn take_events(&mut self, id: StreamId, epoch: u32) {
+        let state = &mut self.streams[id as usize];
+        while let Some(&(event, before)) = state.closing.front() {
+            if before > epoch {
+                break;
+            }
+            state.closing.pop_front();
+            self.events.push(event);
+        }
     }
 
     /// Everything of the stream up to `epoch` is done.

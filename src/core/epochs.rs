@@ -9,11 +9,18 @@
 //! | the host waits for an event, then for a stream | the host's time | memory is short |
 //! | the host waits for the device | everybody's time | memory is short, and nothing else is left |
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 
 use super::Core;
+use super::block::State;
 use super::plan::{Closing, Request, Rung, Step, ToClose};
 use super::stream::{StreamId, StreamState};
+use super::trim::Choice;
+
+/// Streams, and the epoch that each has to pass.
+pub(crate) type Due = BTreeMap<StreamId, u32>;
 
 /// A few streams.
 pub(super) type Ids = SmallVec<[StreamId; 32]>;
@@ -195,14 +202,15 @@ impl Core {
     }
 
     /// The streams that hold memory back which the request could use if its stream waited for them on
-    /// the device: what they freed and what waits for them. None unless that is worth an event.
-    pub(super) fn worth_joining(&self, request: &Request, pressed: bool) -> Ids {
+    /// the device: what they freed and what waits for them. None unless that is worth an event. `lack`: bytes that it
+    /// cannot have otherwise, where memory is short.
+    pub(super) fn worth_joining(&self, request: &Request, lack: Option<u64>) -> Ids {
         if !self.config.device_waits {
             return Ids::new();
         }
         // As long as little of the device is in use, growing a little is cheaper.
         let little = (self.limits.total / 6).min(self.high_water + self.high_water / 5);
-        if !pressed && self.held() + request.len < little {
+        if lack.is_none() && self.held() + request.len < little {
             return Ids::new();
         }
         let stream = request.stream;
@@ -225,9 +233,10 @@ impl Core {
             }
         }
         // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
-        // noticed on this device; below, growing is cheaper (measured on T8, see the design).
+        // noticed on this device; below, growing is cheaper (measured on T8, see the design). Where that cannot be, for
+        // what is lacking, too.
         let share = (self.held() / 32).max(self.limits.total / 96);
-        if gain < request.len.min(share) || (!pressed && gain < share) {
+        if gain < lack.unwrap_or(share).min(share) {
             return Ids::new();
         }
         others.sort_unstable();
@@ -246,50 +255,138 @@ impl Core {
         Step::Join(request.stream, request.handle, list)
     }
 
-    /// Waits for the oldest event of a stream that holds memory back.
-    pub(crate) fn wait_for_oldest(&mut self) -> Option<Step> {
-        let mut candidates = self.streams.iter().enumerate().filter(|(_, state)| {
-            !state.closing.is_empty() && (!state.waiting.is_empty() || state.free_blocks() > 0)
-        });
-        let (id, state) = candidates.next()?;
-        let (event, epoch) = *state.closing.front()?;
-        Some(Step::WaitEvent(id as StreamId, event, epoch))
+    /// Waits for the oldest event of a stream that holds memory back, of that which holds most back; then for a
+    /// stream whose epoch could not be closed by an event. Those that the request found to be captured are left alone,
+    /// and so is what was queued after it first came here: others may go on for ever.
+    pub(crate) fn wait_for_stream(&mut self, request: &mut Request) -> Option<Step> {
+        let open = |state: &StreamState| state.open;
+        let until = request.horizon.get_or_insert_with(|| self.streams.iter().map(open).collect());
+        let mut held: Vec<(StreamId, u64)> = self.held_back().into_iter().collect();
+        held.retain(|&(id, _)| until.get(id as usize).is_some_and(|&until| !self.passed(id, until)));
+        held.sort_by_key(|&(id, bytes)| (core::cmp::Reverse(bytes), id));
+        for &(id, _) in &held {
+            if let Some(&(event, epoch)) = self.streams[id as usize].closing.front() {
+                return Some(Step::WaitEvent(id, event, epoch));
+            }
+        }
+        let able = |&(id, _): &(StreamId, u64)| {
+            let state = &self.streams[id as usize];
+            state.has_open_work() && state.alive && !state.lost && !request.spared.contains(&id)
+        };
+        let (id, _) = held.into_iter().find(able)?;
+        Some(self.wait_alone(id))
     }
 
-    /// Waits for a stream that holds memory back in an epoch that could not be closed by an event: the one with
-    /// most bytes first. Those that the request found to be captured are left alone.
-    pub(crate) fn wait_for_stream(&mut self, request: &Request) -> Option<Step> {
-        let holds = |&(id, state): &(usize, &StreamState)| {
-            let stuck = state.has_open_work() && state.alive && !state.lost;
-            let held = !state.waiting.is_empty() || state.free_bytes > 0;
-            stuck && held && !request.spared.contains(&(id as StreamId))
+    /// Bytes of freed memory that each stream may still use.
+    pub(super) fn held_back(&self) -> BTreeMap<StreamId, u64> {
+        let mut held = BTreeMap::new();
+        for (id, block) in self.blocks.iter().filter(|(_, block)| !self.is_asleep(block.class.pool())) {
+            match block.state {
+                State::Free if !self.is_quiescent(id) => *held.entry(block.home).or_default() += block.len,
+                State::Waiting => {
+                    for &(user, epoch) in self.waits.get(&id).into_iter().flatten() {
+                        if !self.passed(user, epoch) {
+                            *held.entry(user).or_default() += block.len;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        held
+    }
+
+    fn passed(&self, id: StreamId, epoch: u32) -> bool {
+        self.streams[id as usize].passed(epoch)
+    }
+
+    /// Of each stream the epoch that has to be over before memory that may go is idle: with a pool or an age, only what
+    /// holds such memory back.
+    pub(crate) fn to_be_passed(&self, choice: Choice) -> Due {
+        let mut due = Due::new();
+        let mut add = |id: StreamId, epoch: u32| {
+            if !self.streams[id as usize].passed(epoch) {
+                let until = due.entry(id).or_insert(epoch);
+                *until = epoch.max(*until);
+            }
         };
-        let able = self.streams.iter().enumerate().filter(holds);
-        let (id, _) = able.max_by_key(|(id, state)| (state.free_bytes, core::cmp::Reverse(*id)))?;
+        let all_ages = choice.since == u64::MAX;
+        if choice.pool.is_none() && all_ages {
+            for (id, state) in self.streams.iter().enumerate() {
+                let open = state.has_open_work().then_some(state.open);
+                let last = open.or_else(|| state.closing.back().map(|&(_, epoch)| epoch));
+                last.into_iter().for_each(|epoch| add(id as StreamId, epoch));
+            }
+            return due;
+        }
+        for (id, block) in self.blocks.iter() {
+            let pool = block.class.pool();
+            if choice.pool.is_some_and(|chosen| chosen != pool) || self.is_asleep(pool) {
+                continue;
+            }
+            match block.state {
+                State::Free if !block.class.is_classic() => {
+                    let old = self.streams[block.home as usize].ages.until(choice.since);
+                    let until = if all_ages { block.epoch } else { old.min(u64::from(block.epoch)) as u32 };
+                    add(block.home, until);
+                }
+                State::Free if all_ages || self.is_idle_segment(id) && block.freed <= choice.since => {
+                    add(block.home, block.epoch);
+                }
+                // What is in use is of no age.
+                State::Waiting if all_ages => {
+                    add(block.home, block.epoch);
+                    self.waits[&id].iter().for_each(|&(user, epoch)| add(user, epoch));
+                }
+                _ => {}
+            }
+        }
+        due
+    }
+
+    /// What the host waits for next so that these epochs are over: an event that ends one, a stream where there is no
+    /// such event, the device where that cannot be waited for either.
+    pub(crate) fn wait_towards(&mut self, due: &Due, request: &Request) -> Option<Step> {
+        let left = due.iter().map(|(&id, &until)| (id, until));
+        let left: Vec<_> = left.filter(|&(id, until)| !self.streams[id as usize].passed(until)).collect();
+        for &(id, until) in &left {
+            let mut events = self.streams[id as usize].closing.iter();
+            if let Some(&(event, epoch)) = events.find(|&&(_, epoch)| epoch >= until) {
+                return Some(Step::WaitEvent(id, event, epoch));
+            }
+        }
+        for &(id, _) in &left {
+            let state = &self.streams[id as usize];
+            if state.alive && !state.lost && !request.spared.contains(&id) {
+                return Some(self.wait_alone(id));
+            }
+        }
+        let by_device = |&(id, _): &(StreamId, u32)| {
+            let state = &self.streams[id as usize];
+            !state.alive || state.lost
+        };
+        if left.iter().any(by_device) { self.wait_for_device() } else { None }
+    }
+
+    /// Waits for a stream, which ends its open epoch and all before.
+    pub(crate) fn wait_alone(&mut self, id: StreamId) -> Step {
         let frees = self.all_frees() + self.unseen;
-        let state = &mut self.streams[id];
+        let state = &mut self.streams[id as usize];
         let epoch = state.close_epoch();
         state.ages.note(u64::from(epoch), frees);
-        Some(Step::WaitStream(id as StreamId, state.handle, epoch))
+        Step::WaitStream(id, state.handle, epoch)
     }
 
-    /// Waits for the newest event of a stream, which ends all its closed epochs.
-    pub(crate) fn wait_for_newest(&mut self) -> Option<Step> {
-        let pending = self.streams.iter().enumerate();
-        let (id, &(event, epoch)) =
-            pending.filter_map(|(id, state)| Some((id, state.closing.back()?))).next()?;
-        Some(Step::WaitEvent(id as StreamId, event, epoch))
-    }
-
-    /// Waits for the device where some epoch cannot be ended by an event.
+    /// Waits for the device where epochs that hold memory back cannot be ended in another way: those of destroyed
+    /// streams, and of streams that could not be waited for. All others can, and the device may not be the one of their
+    /// streams.
     pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
-        let stuck: Vec<_> = self
-            .streams
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, state)| state.has_open_work())
-            .map(|(id, state)| (id as StreamId, state.close_epoch()))
-            .collect();
-        (!stuck.is_empty()).then_some(Step::WaitDevice(stuck))
+        let stuck = |state: &StreamState| state.has_open_work() && (!state.alive || state.lost);
+        let holds = |state: &StreamState| state.free_bytes > 0 || !state.waiting.is_empty();
+        if !self.streams.iter().any(|state| stuck(state) && holds(state)) {
+            return None;
+        }
+        let states = self.streams.iter_mut().enumerate().filter(|(_, state)| stuck(state));
+        Some(Step::WaitDevice(states.map(|(id, state)| (id as StreamId, state.close_epoch())).collect()))
     }
 }

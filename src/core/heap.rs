@@ -35,7 +35,7 @@ impl Core {
     /// a multiple of `align`; in classic segments it may be longer.
     #[inline]
     pub(crate) fn take(&mut self, class: Class, len: u64, align: u64, stream: StreamId) -> Option<BlockId> {
-        let id = self.find(class, len, align, stream, stream)?;
+        let id = self.find::<false>(class, len, align, stream, stream)?;
         Some(self.cut(id, class, len, align))
     }
 
@@ -47,12 +47,27 @@ impl Core {
         align: u64,
         stream: StreamId,
     ) -> Option<BlockId> {
-        /// Streams looked at before giving up; the rest is left to the moving of chunks.
+        /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
         const STREAMS: usize = 64;
         let best = (0..self.streams.len() as StreamId)
             .filter(|&other| other != stream && self.streams[other as usize].bins.get(class).is_some())
             .take(STREAMS)
-            .filter_map(|other| self.find(class, len, align, other, stream))
+            .filter_map(|other| self.find::<false>(class, len, align, other, stream))
+            .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
+        Some(self.cut(best, class, len, align))
+    }
+
+    /// The same of any stream, this one too, where memory is short: looks at all streams and all blocks, so that none
+    /// that would do is passed over.
+    pub(crate) fn take_any(
+        &mut self,
+        class: Class,
+        len: u64,
+        align: u64,
+        stream: StreamId,
+    ) -> Option<BlockId> {
+        let best = (0..self.streams.len() as StreamId)
+            .filter_map(|home| self.find::<true>(class, len, align, home, stream))
             .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
         Some(self.cut(best, class, len, align))
     }
@@ -266,14 +281,21 @@ impl Core {
 
     /// The best free block of home `home` in which the request fits, for use by `stream`.
     #[inline]
-    fn find(&self, class: Class, len: u64, align: u64, home: StreamId, stream: StreamId) -> Option<BlockId> {
+    fn find<const ALL: bool>(
+        &self,
+        class: Class,
+        len: u64,
+        align: u64,
+        home: StreamId,
+        stream: StreamId,
+    ) -> Option<BlockId> {
         let bins = self.streams[home as usize].bins.get(class)?;
         let ordered = home == stream;
         let uncut = class.pool() != DEFAULT && self.pools.get(class.pool()).rules.no_split;
         if class.is_classic() || uncut {
             let oversize = if uncut { 0 } else { self.config.max_split_size.unwrap_or(u64::MAX) };
             let slack = self.config.max_non_split_rounding.unwrap_or(self.config.large_segment_size);
-            return bins.find(&self.blocks, len, |id| {
+            return bins.find::<ALL>(&self.blocks, len, |id| {
                 let block = &self.blocks[id];
                 let fits_rule =
                     if len < oversize { block.len < oversize } else { block.len < len.saturating_add(slack) };
@@ -283,9 +305,9 @@ impl Core {
             });
         }
         if align <= UNIT_ALIGN && ordered {
-            return bins.find(&self.blocks, len, |_| true);
+            return bins.find::<ALL>(&self.blocks, len, |_| true);
         }
-        bins.find(&self.blocks, len, |id| {
+        bins.find::<ALL>(&self.blocks, len, |id| {
             let block = &self.blocks[id];
             block.addr.next_multiple_of(align) + len <= block.end()
                 && (ordered || self.is_open_to(id, stream))

@@ -8,17 +8,19 @@
 //! | `Released` | idle classic segments, and for a classic request idle chunks, are given back |
 //! | `Asked` | framework callbacks are asked to free something, one after the other |
 //! | `Joined` | the request's stream waits for others on the device; from here on the soft limit does not count |
-//! | `Waited` | the host waits for the oldest epoch that holds memory back, or for a stream that got no event, one at a time |
+//! | `Waited` | the host waits for the oldest event of the stream that holds most memory back, or for a stream that got no event, one at a time |
 //! | `Synchronized` | the host waits for the device, where an epoch can be ended in no other way |
 //!
-//! After every step the free blocks are searched again, and each step takes no more than the request
-//! lacks. Steps from `Released` on are taken only when the device, the limit, or the soft limit has no
+//! After every step the free blocks are searched again, from `Released` on all of them, and each step takes no more than
+//! the request lacks. Steps from `Released` on are taken only when the device, the limit, or the soft limit has no
 //! room; a wait of the host is never spent on the soft limit. Before a request fails, plans of other
 //! threads that hold memory are waited for, because what they leave may be what it lacks.
 
 use super::Core;
+use super::block::BlockId;
 use super::epochs::Ids;
 use super::plan::{GiveBack, Remap, Request, Rung, Step};
+use super::segment::Class;
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::error::Error;
@@ -134,6 +136,9 @@ impl Core {
                 merged = true;
                 continue;
             }
+            if let Some(id) = self.search_all(request) {
+                return Step::Ready(id);
+            }
             if !request.soft
                 && let Some(id) = self.borrow(request)
             {
@@ -166,7 +171,7 @@ impl Core {
 
     /// The next step to put memory directly behind a block, or nothing when there is none to be had
     /// without pressing anybody.
-    pub(crate) fn extend(&mut self, id: super::block::BlockId, request: &mut Request) -> Option<Step> {
+    pub(crate) fn extend(&mut self, id: BlockId, request: &mut Request) -> Option<Step> {
         if self.blocks[id].lent || self.blocks[id].claimed {
             // What is behind it is not its owner's to take: another pool's, perhaps a graph's, or a buffer's.
             return None;
@@ -195,12 +200,11 @@ impl Core {
 
     /// A free block for the request: of its own stream, then a quiescent one; reserved segments
     /// first where they are in use, classic ones first where not.
-    fn search(&mut self, request: &Request) -> Option<super::block::BlockId> {
+    fn search(&mut self, request: &Request) -> Option<BlockId> {
         if let Some(segment) = request.extends {
             return self.take_behind(segment, request);
         }
-        let (reserved, classic) = (request.class, request.class.classic());
-        let order = if self.config.expandable_segments { [reserved, classic] } else { [classic, reserved] };
+        let order = self.classes_for(request);
         for class in order {
             let found = self.take(class, request.len, request.align, request.stream);
             if found.is_some() {
@@ -213,6 +217,27 @@ impl Core {
         order
             .into_iter()
             .find_map(|class| self.take_foreign(class, request.len, request.align, request.stream))
+    }
+
+    /// The classes of segments that serve a request, in the order in which they are looked at.
+    fn classes_for(&self, request: &Request) -> [Class; 2] {
+        let (reserved, classic) = (request.class, request.class.classic());
+        if self.config.expandable_segments { [reserved, classic] } else { [classic, reserved] }
+    }
+
+    /// A free block for a request that can neither grow nor move enough: the searches before pass over some where there
+    /// are many, this one does not.
+    pub(super) fn search_all(&mut self, request: &Request) -> Option<BlockId> {
+        if request.extends.is_some() {
+            return None;
+        }
+        let (len, align, stream) = (request.len, request.align, request.stream);
+        let id = self
+            .classes_for(request)
+            .into_iter()
+            .find_map(|class| self.take_any(class, len, align, stream))?;
+        self.hand_out(id, request.requested, stream);
+        Some(id)
     }
 
     /// Chunks behind a place for the request, or the address space for one.
@@ -270,7 +295,7 @@ impl Core {
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
-        let pressed = soft < left;
+        let pressed = soft - grow < left;
         let moves = match self.look_for_moves(request, left) {
             Ok(moves) => moves,
             Err(stream) => return Chunks::MarkFirst(stream),
@@ -291,7 +316,7 @@ impl Core {
         // While memory is short, waits on the device have their own rung.
         if left > 0 && !request.joined && if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 }
         {
-            let others = self.worth_joining(request, pressed);
+            let others = self.worth_joining(request, pressed.then_some(left * granule));
             if !others.is_empty() {
                 return Chunks::JoinFirst(others);
             }
@@ -451,7 +476,7 @@ impl Core {
     /// Waits of the host.
     pub(super) fn wait_step(&mut self, request: &mut Request) -> Option<Step> {
         self.note_retry(request);
-        if let Some(step) = self.wait_for_oldest().or_else(|| self.wait_for_stream(request)) {
+        if let Some(step) = self.wait_for_stream(request) {
             request.rung = request.rung.max(Rung::Waited);
             return Some(step);
         }

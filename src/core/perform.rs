@@ -65,12 +65,7 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             Outcome::Waited(stream, event, epoch, driver.synchronize_event(device, event))
         }
         Step::WaitStream(stream, handle, epoch) => {
-            // Where it cannot be told whether the stream is captured, it is left alone.
-            let result = (!driver.is_capturing(device, handle).unwrap_or(true)).then(|| {
-                calls.wait_stream += 1;
-                driver.synchronize_stream(device, handle)
-            });
-            Outcome::WaitedStream(stream, epoch, result)
+            Outcome::WaitedStream(stream, epoch, wait_for_stream(caller, handle, calls))
         }
         Step::WaitDevice(epochs) => {
             calls.wait_device += 1;
@@ -79,6 +74,28 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
         Step::Ready(_) | Step::Flush | Step::Ask(_) | Step::Await | Step::Pause | Step::Fail(_) => {
             unreachable!("needs no driver")
         }
+    }
+}
+
+/// Waits for a stream; nothing where that is being captured. A stream of another context, which may be one of another
+/// device, is waited for all the same: nothing else but a wait for that stream tells when it has passed.
+pub(crate) fn wait_for_stream(
+    caller: Caller<'_>,
+    handle: Stream,
+    calls: &mut DriverCalls,
+) -> Option<Result<(), DriverError>> {
+    let Caller { driver, device, .. } = caller;
+    match driver.is_capturing(device, handle) {
+        Ok(true) => return None,
+        Ok(false) => {}
+        // What cannot be told of the stream is refused by the wait itself.
+        Err(error) if error.is_of_another_context() => {}
+        Err(error) => return Some(Err(error)),
+    }
+    calls.wait_stream += 1;
+    match driver.synchronize_stream(device, handle) {
+        Err(error) if error.is_captured() => None,
+        answer => Some(answer),
     }
 }
 
@@ -123,6 +140,8 @@ fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut 
     calls.record_event += 1;
     match driver.record_event(device, event, handle) {
         Ok(()) => Recorded::Done(event),
+        // Another thread may be in the context of the stream.
+        Err(error) if error.is_of_another_context() => Recorded::Captured(Some(event)),
         Err(_) => Recorded::Refused(Some(event)),
     }
 }

@@ -81,6 +81,10 @@ pub(crate) struct Request {
     pub(crate) reset: bool,
     /// Streams that were not waited for, because they are being captured.
     pub(crate) spared: SmallVec<[StreamId; 2]>,
+    /// The open epoch of each stream when it first had to wait.
+    pub(crate) horizon: Option<Vec<u32>>,
+    /// Whether the front was emptied once more before it fails.
+    pub(crate) emptied: bool,
     /// A wait for the device was refused because a graph is being captured.
     pub(crate) captured: bool,
     /// The error to end with, once everything is put back.
@@ -105,6 +109,7 @@ impl Request {
         self.joined = false;
         self.device_full = false;
         self.asked_again = false;
+        self.horizon = None;
     }
 }
 
@@ -368,7 +373,7 @@ pub(crate) enum Recorded {
     Done(Event),
     /// It does, and it has completed.
     Over(Event),
-    /// The stream is being captured and must not be touched.
+    /// The stream is being captured and must not be touched, or cannot be touched from where the call was made.
     Captured(Option<Event>),
     /// The driver refused.
     Refused(Option<Event>),

@@ -356,7 +356,7 @@ impl Core {
         });
         for class in classes {
             let own = self.take(class, request.len, request.align, request.stream);
-            let found = own.or_else(|| self.take_foreign(class, request.len, request.align, request.stream));
+            let found = own.or_else(|| self.take_any(class, request.len, request.align, request.stream));
             if found.is_some() {
                 return found;
             }

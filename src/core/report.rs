@@ -162,21 +162,7 @@ impl Core {
 
     /// The streams that hold freed memory back.
     fn pending(&self) -> Vec<HeldBack> {
-        let mut held: BTreeMap<StreamId, u64> = BTreeMap::new();
-        for (id, block) in self.present_blocks() {
-            match block.state {
-                State::Free if !self.is_quiescent(id) => *held.entry(block.home).or_default() += block.len,
-                State::Waiting => {
-                    for &(user, epoch) in self.waits.get(&id).into_iter().flatten() {
-                        if !self.streams[user as usize].passed(epoch) {
-                            *held.entry(user).or_default() += block.len;
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        let pending = held.into_iter().map(|(stream, bytes)| {
+        let pending = self.held_back().into_iter().map(|(stream, bytes)| {
             let state = &self.streams[stream as usize];
             HeldBack { stream: state.handle, bytes, events: state.closing.len() }
         });

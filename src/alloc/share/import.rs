@@ -512,24 +512,30 @@ impl Leaving {
             calls.wait_device += u64::from(wait);
             wait && driver.synchronize_device(device).is_ok()
         };
+        // The device that is waited for need not be that of the stream.
+        let alone = |stream: Stream, calls: &mut DriverCalls| {
+            calls.wait_stream += u64::from(wait);
+            wait && driver.synchronize_stream(device, stream).is_ok()
+        };
         self.users.gone = self.users.gone && !over(calls);
         self.users.streams.retain(|&stream| {
             match driver.is_capturing(device, stream) {
                 Ok(true) => return true,
                 Ok(false) => {}
+                Err(error) if error.is_of_another_context() => return !alone(stream, calls),
                 // Also what is asked about a stream that is gone: it gets no event, only the device can be waited for.
                 Err(_) => return !over(calls),
             }
             let Ok(event) = driver.create_event(device) else { return true };
             calls.record_event += 1;
-            if driver.record_event(device, event, stream).is_ok() {
+            let Err(error) = driver.record_event(device, event, stream) else {
                 self.events.push(event);
                 asked.push(stream);
                 return false;
-            }
-            // The stream may be gone; then its work is over.
+            };
             let _ = driver.destroy_event(device, event);
-            !over(calls)
+            // The stream may be gone; then its work is over.
+            if error.is_of_another_context() { !alone(stream, calls) } else { !over(calls) }
         });
         self.events.retain(|&event| {
             let passed = if wait {

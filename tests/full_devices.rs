@@ -1,0 +1,192 @@
+//! A full device: nothing that would do is overlooked, and nobody waits for more than is needed.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use ascend_alloc::driver::Stream;
+use ascend_alloc::{DevicePtr, Error, PoolOptions, RouteFilter};
+use ascend_sim::Task;
+use common::gate::PASSED;
+use common::{CLASSIC, G, K, M, Setup, World};
+
+/// The calls since `before` by which the host or a stream waits.
+fn waits(world: &World, before: &BTreeMap<&'static str, u64>) -> BTreeMap<&'static str, u64> {
+    let mut calls = world.calls_since(before);
+    calls.retain(|name, _| name.contains("Synchronize") || name.contains("WaitEvent"));
+    calls
+}
+
+/// Takes all that is left of the device, and of what is free on it.
+fn fill(world: &mut World, stream: Stream) {
+    let mut bytes = world.capacity;
+    while bytes >= 512 {
+        if world.try_alloc(0, bytes, 0, stream).is_err() {
+            bytes /= 2;
+        }
+    }
+}
+
+/// Blocks with something live behind each, so that they are not merged when they are freed.
+fn apart(world: &mut World, count: usize, bytes: u64, stream: Stream) -> Vec<DevicePtr> {
+    let pair = |world: &mut World| {
+        let block = world.alloc(bytes, stream);
+        world.alloc(512, stream);
+        block
+    };
+    (0..count).map(|_| pair(world)).collect()
+}
+
+/// A search looks at 32 blocks of about one size. Where there is nothing else it looks at all of them.
+#[test]
+fn the_only_block_that_fits_is_found_behind_many_that_do_not() {
+    // Too small by 1 KiB, or not aligned.
+    for (others, wanted, align) in [(100 * K, 101 * K, 512), (64 * K, 64 * K, 64 * K)] {
+        let mut world = Setup::default().conf("front_cache:False").capacity(16 * M).build();
+        let s0 = world.stream();
+        let block = world.try_alloc(0, wanted, align, s0).expect("memory");
+        world.alloc(512, s0);
+        let many = apart(&mut world, 60, others, s0);
+        fill(&mut world, s0);
+        world.free(block);
+        many.into_iter().for_each(|ptr| world.free(ptr));
+        assert_eq!(world.try_alloc(0, wanted, align, s0).expect("a free block fits"), block);
+        world.close();
+    }
+}
+
+/// A search looks at 64 other streams. Where there is nothing else it looks at all of them.
+#[test]
+fn the_only_block_that_fits_is_found_on_the_last_of_many_streams() {
+    for (conf, captured) in [(CLASSIC, false), ("", false), ("", true)] {
+        let mut world = Setup::default().conf(conf).capacity(16 * M).build();
+        let streams: Vec<Stream> = (0..80).map(|_| world.stream()).collect();
+        for &stream in &streams {
+            let block = world.alloc(600 * K, stream);
+            world.free(block);
+        }
+        world.alloc.empty_cache(None).expect("emptied");
+        let last = streams[79];
+        world.alloc(M, last);
+        let block = world.alloc(M, last);
+        fill(&mut world, last);
+        world.free(block);
+        // It is known to be over.
+        world.alloc.trim(0, u64::MAX).expect("trimmed");
+        let alloc = world.alloc.clone();
+        let pool = alloc.create_pool(0, PoolOptions::default()).expect("a pool");
+        let capture =
+            captured.then(|| alloc.capture(pool, RouteFilter::Stream(world.stream())).expect("begun"));
+        assert_eq!(world.alloc(M, streams[0]), block, "{conf} {captured}");
+        drop(capture);
+        drop(alloc);
+        world.close();
+    }
+}
+
+/// What the others hold back is as much as is lacking, though less than is asked for.
+#[test]
+fn the_stream_waits_on_the_device_for_what_is_lacking() {
+    // The device has no more, or the allocator may have no more of it.
+    for limited in [false, true] {
+        let mut world = Setup::default().capacity(64 * G).build();
+        world.contents = false;
+        if limited {
+            world.alloc.set_memory_limit(0, Some(4 * G)).expect("a limit");
+        }
+        let most = if limited { 4 * G } else { 64 * G };
+        let (s0, s1) = (world.stream(), world.stream());
+        world.alloc(most - 2 * G, s0);
+        let a = world.alloc(600 * M, s1);
+        world.work(s1, "earlier work", a);
+        world.free(a);
+        let before = world.sim.counters();
+        let b = world.alloc(1900 * M, s0);
+        world.work(s0, "first use", b);
+        assert_eq!(waits(&world, &before), [("aclrtStreamWaitEvent", 1)].into(), "limited: {limited}");
+        world.close();
+    }
+}
+
+/// The host waits for the stream that holds most back, and not for others as well.
+#[test]
+fn the_host_waits_for_the_stream_that_holds_most_back() {
+    for conf in [CLASSIC, "device_waits:False"] {
+        let mut world = Setup::default().conf(conf).capacity(64 * M).build();
+        let (s0, s1, s2) = (world.stream(), world.stream(), world.stream());
+        let small = world.alloc(100 * K, s1);
+        let a = world.alloc(60 * M, s2);
+        for (stream, block) in [(s1, small), (s2, a)] {
+            world.work(stream, "earlier work", block);
+            world.free(block);
+        }
+        let before = world.sim.counters();
+        let b = world.alloc(60 * M, s0);
+        world.work(s0, "first use", b);
+        assert_eq!(b, a, "{conf}");
+        assert_eq!(waits(&world, &before), [("aclrtSynchronizeEvent", 1)].into(), "{conf}");
+        world.verify();
+        world.close();
+    }
+}
+
+/// What another thread frees while a request waits may come to rest in the front.
+#[test]
+fn what_rests_in_the_front_since_then_serves_a_request_that_waited() {
+    let mut world = Setup::default().conf("device_waits:False").capacity(64 * M).build();
+    let (s0, s1, s2) = (world.stream(), world.stream(), world.stream());
+    let block = world.alloc(30 * M, s2);
+    let a = world.alloc(20 * M, s1);
+    world.work(s1, "earlier work", a);
+    world.free(a);
+    world.live.remove(&block.0);
+    let alloc = Arc::downgrade(&world.alloc);
+    world.driver.watch(Some(Arc::new(move |call| {
+        let alloc = alloc.upgrade().expect("still there");
+        if call == PASSED {
+            std::thread::scope(|scope| {
+                scope.spawn(|| alloc.deallocate(block).expect("freed"));
+            });
+        }
+    })));
+    let b = world.try_alloc(0, 60 * M, 0, s0).expect("all of it is free");
+    world.driver.watch(None);
+    world.work(s0, "first use", b);
+    world.close();
+}
+
+/// Others go on while a request waits; it does not wait for what they queue from then on.
+#[test]
+fn a_request_that_fails_does_not_wait_for_ever_while_others_go_on() {
+    /// More than it should need.
+    const MOST: u64 = 20;
+    let mut world = Setup::default().conf("device_waits:False").capacity(64 * M).build();
+    let (s0, s1, s2) = (world.stream(), world.stream(), world.stream());
+    let kept = world.alloc(30 * M, s0);
+    let a = world.alloc(4 * M, s1);
+    world.work(s1, "earlier work", a);
+    world.free(a);
+    let turns = Arc::new(AtomicU64::new(0));
+    let (alloc, sim, driver) = (world.alloc.clone(), world.sim.clone(), world.driver.clone());
+    let counted = turns.clone();
+    world.driver.watch(Some(Arc::new(move |call| {
+        if call != PASSED || counted.fetch_add(1, SeqCst) > MOST {
+            return;
+        }
+        let block = alloc.allocate(0, 2 * M, 0, s2).expect("room");
+        let task = Task::new("more work").writes(block.0, 2 * M, 1);
+        sim.on_device(0, || sim.submit(s2.0, task)).unwrap().expect("queued");
+        driver.hold(s2);
+        alloc.deallocate(block).expect("freed");
+        // Records an event and waits for nothing.
+        alloc.trim(0, u64::MAX).expect("trimmed");
+    })));
+    let answer = world.alloc.allocate(0, 40 * M, 0, s0);
+    world.driver.watch(None);
+    assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+    assert!(turns.load(SeqCst) < MOST, "{} waits", turns.load(SeqCst));
+    world.free(kept);
+    world.close();
+}
