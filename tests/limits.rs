@@ -524,3 +524,24 @@ fn emptying_does_not_wait_for_what_is_freed_meanwhile() {
     assert!(!calls.contains_key("aclrtSynchronizeDevice") && !calls.contains_key("aclrtSynchronizeStream"));
     world.close();
 }
+
+/// What is freed after many frees of the front is as young as anything else.
+#[test]
+fn fixed_blocks_are_not_older_than_they_are_beside_a_busy_front() {
+    let mut world = Setup::default().conf("decay_ops:2000").build();
+    let s0 = world.stream();
+    pass_front_frees(&world, 20_000, s0);
+    // Small blocks have their reservation, large ones get none.
+    world.sim.set_va_budget(Some(0));
+    let blocks = [0, 1].map(|_| world.alloc(40 * M, s0));
+    blocks.into_iter().for_each(|block| world.free(block));
+    let held = world.reserved();
+    let age = EmptyOptions { min_age: Some(Age::Frees(100)), ..EmptyOptions::default() };
+    assert_eq!(empty(&world, &age), 0, "they were freed just now");
+    pass_front_frees(&world, 1500, s0);
+    assert_eq!(world.reserved(), held, "too early");
+    pass_front_frees(&world, 2500, s0);
+    assert!(world.reserved() < held, "they have been idle for long enough");
+    world.sim.set_va_budget(None);
+    world.close();
+}

@@ -62,7 +62,8 @@ pub(crate) struct Block {
     pub(crate) home: u32,
     /// The last epoch of `home` in which a byte of the block was freed.
     pub(crate) epoch: u32,
-    /// When the block became free, by the device's count of frees; a piece cut off counts as freed long ago.
+    /// When the block became free, by the device's count of frees; a piece cut off counts as freed long ago. Of a whole
+    /// classic segment, by the count of all frees, those of the front too.
     pub(crate) freed: u64,
     /// Streams other than `home` that must still pass the free; used while `Waiting`.
     pub(crate) uses: u32,

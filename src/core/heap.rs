@@ -252,6 +252,8 @@ impl Core {
         if self.holds_chunk(id) {
             self.idle.push(&mut self.blocks, id);
         } else if self.is_idle_segment(id) {
+            // Its age is compared with all frees, those of the front too.
+            self.blocks[id].freed = self.all_frees() + self.unseen;
             self.idle_segments.push(&mut self.blocks, id);
         }
     }
