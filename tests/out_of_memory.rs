@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use ascend_alloc::driver::Stream;
-use ascend_alloc::error::{HeldBack, Holder, OutOfMemoryCause, PoolShare};
-use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, SleepMode};
+use ascend_alloc::error::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
+use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode};
 use common::{CLASSIC, M, Setup};
 
 #[test]
@@ -298,5 +298,86 @@ fn free_neighbours_are_not_between_live_blocks() {
     assert_eq!((found.idle, found.scattered), (12 * M, 0), "{found}");
     world.alloc.deallocate(kept).unwrap();
     world.alloc.release_pool(pool).unwrap();
+    world.close();
+}
+
+/// With rounding, the largest request that fits a free block is one that is not rounded beyond it.
+#[test]
+fn the_largest_fit_can_be_had_with_rounding() {
+    for padded in [false, true] {
+        let setup = Setup::default().conf("roundup_power2_divisions:4").capacity(64 * M);
+        let mut world = if padded { setup.padded() } else { setup }.build();
+        let s0 = world.stream();
+        let parts = [9 * M, 7 * M, 7 * M].map(|bytes| world.alloc(bytes, s0));
+        world.alloc(2 * M - 600, s0);
+        parts.into_iter().for_each(|part| world.free(part));
+        let largest = world.alloc_fails(65 * M, s0).largest_free;
+        assert!((20 * M..=24 * M).contains(&largest), "{largest}");
+        let before = world.sim.counters();
+        world.alloc(largest, s0);
+        let calls = world.calls_since(&before);
+        assert!(!calls.contains_key("aclrtMapMem"), "{largest}: {calls:?}");
+        world.close();
+    }
+}
+
+/// Nothing is said to help that would not, or to give more than it would.
+#[test]
+fn remedies_are_not_made_up() {
+    let changes = |report: &OutOfMemory| -> Vec<_> {
+        report.remedies.iter().map(|remedy| (remedy.change, remedy.bytes)).collect()
+    };
+    // All is live, so there is nothing to be moved together.
+    let mut world = Setup::default().conf(CLASSIC).capacity(64 * M).build();
+    let s0 = world.stream();
+    world.alloc(40 * M, s0);
+    assert_eq!(changes(&world.alloc_fails(40 * M, s0)), []);
+    world.close();
+
+    // What is idle is none of the device's.
+    let world = Setup::default().conf(CLASSIC).capacity(64 * M).build();
+    let s0 = world.stream();
+    let mut options = PoolOptions::default();
+    options.source = Some(Arc::new(Elsewhere(100 * M)));
+    let pool = world.alloc.create_pool(0, options).expect("a pool");
+    let away = world.alloc.allocate_in(pool, 100 * M, 0, s0).expect("memory");
+    world.alloc.deallocate(away).expect("freed");
+    let here = world.alloc.allocate(0, 40 * M, 0, s0).expect("memory");
+    let answer = world.alloc.allocate(0, 40 * M, 0, s0);
+    let Err(Error::OutOfMemory(report)) = answer else { panic!("{answer:?}") };
+    assert_eq!((changes(&report), report.idle), (vec![], 100 * M));
+    world.alloc.deallocate(here).expect("freed");
+    world.close();
+
+    // Nothing is idle that could have been moved before the capture.
+    let mut world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    world.alloc(40 * M, s0);
+    let alloc = world.alloc.clone();
+    let pool = alloc.create_pool(0, PoolOptions::default()).expect("a pool");
+    let capture = alloc.capture(pool, RouteFilter::Stream(s0)).expect("begun");
+    assert_eq!(changes(&world.alloc_fails(40 * M, s0)), []);
+    drop(capture);
+    drop(alloc);
+    world.close();
+
+    // Only what the rounding to divisions takes, and not the rest of a fixed block or the pad.
+    let conf = "expandable_segments:False,roundup_power2_divisions:2";
+    let mut world = Setup::default().conf(conf).capacity(64 * M).padded().build();
+    let s0 = world.stream();
+    world.alloc(33 * M - 32, s0);
+    let report = world.alloc_fails(30 * M, s0);
+    assert_eq!(changes(&report), [("Set roundup_power2_divisions:0", 15 * M)], "{report}");
+    world.close();
+
+    // Blocks below the size are split.
+    let conf = "expandable_segments:False,max_split_size_mb:30";
+    let mut world = Setup::default().conf(conf).capacity(64 * M).build();
+    let s0 = world.stream();
+    let blocks = [world.alloc(10 * M, s0), world.alloc(8 * M, s0)];
+    world.free(blocks[0]);
+    world.alloc(2 * M, s0);
+    let report = world.alloc_fails(50 * M, s0);
+    assert!(changes(&report).iter().all(|&(change, _)| change != "Raise max_split_size_mb"), "{report}");
     world.close();
 }

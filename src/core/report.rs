@@ -50,7 +50,7 @@ impl Core {
             address_space: self.tally.address_space,
             holders: self.holders(),
             pending: self.pending(),
-            remedies: self.remedies(cause, idle),
+            remedies: self.remedies(cause),
             pools: top(pools, |share| share.reserved),
         }))
     }
@@ -108,6 +108,8 @@ impl Core {
     fn largest_fit(&self, class: Class) -> u64 {
         let bins = self.streams.iter().filter_map(|state| state.bins.get(class));
         let block = bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0);
+        let divisions = self.config.roundup_divisions_for(block);
+        let block = if divisions > 1 { round_down_to_division(block, divisions) } else { block };
         let fit = block.saturating_sub(self.limits.pad);
         if class.is_small() { fit.min(SMALL_LIMIT) } else { fit }
     }
@@ -169,17 +171,20 @@ impl Core {
         top(pending.collect(), |held| held.bytes)
     }
 
-    /// What would have helped, as far as the core can tell.
-    fn remedies(&self, cause: OutOfMemoryCause, idle: u64) -> Vec<Remedy> {
+    /// What would have helped, as far as the core can tell. What is none of the device's helps nobody.
+    fn remedies(&self, cause: OutOfMemoryCause) -> Vec<Remedy> {
         let mut remedies = Vec::new();
         let mut add = |bytes, change, reason| remedies.push(Remedy { change, bytes, reason });
-        if self.capturing > 0 {
+        let idle = self.free_bytes(|_| true);
+        let held: u64 = self.waits.keys().map(|&id| self.blocks[id].len).sum();
+        if self.capturing > 0 && idle + held > 0 {
             let reason = "while one is being captured nothing is moved, given back or waited for.";
-            add(idle, "Allocate before the capture of a graph begins", reason);
+            add(idle + held, "Allocate before the capture of a graph begins", reason);
         }
-        if !self.config.expandable_segments {
-            add(idle, EXPANDABLE, "idle memory can be moved together then.");
-        } else if !self.reservable {
+        let fixed_in_place = self.free_bytes(|block| block.class.is_classic());
+        if fixed_in_place > 0 && !self.config.expandable_segments {
+            add(fixed_in_place, EXPANDABLE, "idle memory can be moved together then.");
+        } else if fixed_in_place > 0 && !self.reservable {
             let reason = "address ranges cannot be reserved here, so idle memory cannot be moved together.";
             add(0, "Free blocks", reason);
         }
@@ -187,17 +192,16 @@ impl Core {
             let reason = "smaller reservations find room more easily.";
             add(0, RESERVATIONS, reason);
         }
-        let fixed = self.free_bytes(|class| self.pools.get(class.pool()).is_fixed());
+        let fixed = self.free_bytes(|block| self.pools.get(block.class.pool()).is_fixed());
         if fixed > 0 && self.capturing == 0 {
             add(fixed, "Release captured graphs", "their pools keep idle memory in place.");
         }
         let rounding = self.rounded_up();
-        if self.config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) && rounding > 0 {
+        if rounding > 0 {
             add(rounding, "Set roundup_power2_divisions:0", "live blocks are rounded up by so much.");
         }
-        if self.config.max_split_size.is_some() && !self.config.expandable_segments {
-            let large = |class: Class| class.is_classic_large();
-            let whole = self.free_bytes(large);
+        if let Some(most) = self.config.max_split_size.filter(|_| !self.config.expandable_segments) {
+            let whole = self.free_bytes(|block| block.class.is_classic_large() && block.len >= most);
             if whole > 0 {
                 add(whole, "Raise max_split_size_mb", "idle blocks that large are not split.");
             }
@@ -205,9 +209,10 @@ impl Core {
         remedies
     }
 
-    /// Free bytes in segments of some classes.
-    fn free_bytes(&self, wanted: impl Fn(Class) -> bool) -> u64 {
-        self.idle_blocks().filter(|block| wanted(block.class)).map(|block| block.len).sum()
+    /// Free bytes of the device, of some blocks.
+    fn free_bytes(&self, wanted: impl Fn(&Block) -> bool) -> u64 {
+        let here = |block: &&Block| !self.is_elsewhere(block.class) && wanted(block);
+        self.idle_blocks().filter(here).map(|block| block.len).sum()
     }
 
     /// The blocks that have memory: those of pools that sleep have none.
@@ -220,12 +225,26 @@ impl Core {
         self.present_blocks().map(|(_, block)| block).filter(|block| block.state == State::Free)
     }
 
-    /// Bytes of live blocks beyond what was asked for, in the default pool and all others.
+    /// Bytes of live blocks of the device that are there because of `roundup_power2_divisions` alone.
     fn rounded_up(&self) -> u64 {
         let blocks = self.present_blocks().map(|(_, block)| block);
-        let live = blocks.filter(|block| block.state == State::Live && block.requested > 0);
-        live.map(|block| block.len.saturating_sub(block.requested)).sum()
+        let live = blocks.filter(|block| block.state == State::Live && !self.is_elsewhere(block.class));
+        let more = |block: &Block| {
+            let (usual, rounded) = (self.block_end(block.requested)?, self.block_len(block.requested)?);
+            Some(rounded.min(block.len).saturating_sub(usual))
+        };
+        live.filter_map(more).sum()
     }
+}
+
+/// The largest length up to `len` that is one of `divisions` equal steps between powers of two.
+fn round_down_to_division(len: u64, divisions: u64) -> u64 {
+    if len / super::UNIT <= divisions {
+        return len;
+    }
+    let below = 1u64 << (63 - len.leading_zeros());
+    let step = (below / divisions).max(super::UNIT);
+    len / step * step
 }
 
 /// The entries with most, largest first.
