@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 
-use ascend_alloc::driver::{DeviceId, Stream};
+use ascend_alloc::driver::{DeviceId, DriverError, DriverResult, Stream};
 use ascend_alloc::{
     DeviceAllocator, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, PoolSource, Result,
     SleepMode,
@@ -23,11 +24,18 @@ struct Busy {
     sim: Sim,
     at_allocate: Mutex<Option<Task>>,
     at_free: Mutex<Option<Task>>,
+    /// So many frees are refused.
+    refuses: AtomicU32,
 }
 
 impl Busy {
     fn new(sim: &Sim) -> Arc<Self> {
-        Arc::new(Self { sim: sim.clone(), at_allocate: Mutex::default(), at_free: Mutex::default() })
+        Arc::new(Self {
+            sim: sim.clone(),
+            at_allocate: Mutex::default(),
+            at_free: Mutex::default(),
+            refuses: AtomicU32::new(0),
+        })
     }
 
     fn pool(self: &Arc<Self>, rig: &Rig) -> PoolId {
@@ -53,6 +61,22 @@ impl PoolSource for Busy {
     fn free(&self, device: DeviceId, address: u64, _bytes: u64) {
         run(&self.at_free);
         self.sim.on_device(device, || self.sim.free(address)).unwrap().unwrap();
+    }
+
+    fn try_free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
+        let refuses = self.refuses.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        if refuses {
+            return Err(DriverError {
+                call: "free of the source",
+                arguments: String::new(),
+                code: REFUSED,
+                name: "",
+                message: None,
+                missing_symbol: None,
+            });
+        }
+        self.free(device, address, bytes);
+        Ok(())
     }
 
     fn is_of_device(&self) -> bool {
@@ -81,6 +105,29 @@ fn answer<T>(place: &Mutex<Option<T>>) -> T {
 #[track_caller]
 fn ran_out(answer: Result<ascend_alloc::DevicePtr>) {
     assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+}
+
+#[test]
+fn memory_that_a_source_could_not_give_back_stays_with_its_pool() {
+    let rig = Rig::with("check_level:2", 256 * M);
+    let source = Busy::new(&rig.sim);
+    let pool = source.pool(&rig);
+    let block = rig.alloc.allocate_in(pool, 40 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(block).unwrap();
+    let held = || rig.alloc.pool_stats(pool).unwrap().reserved_bytes.all.current as u64;
+    source.refuses.store(2, Relaxed);
+    for _ in 0..2 {
+        let refused = rig.alloc.empty_cache(None);
+        assert!(matches!(&refused, Err(Error::Driver(error)) if error.code == REFUSED), "{refused:?}");
+        assert_eq!((held(), rig.sim.physical_bytes(0) >= 40 * M), (40 * M, true));
+        rig.alloc.check().unwrap();
+    }
+    let again = rig.alloc.allocate_in(pool, 40 * M, 0, STREAM).unwrap();
+    assert_eq!(again, block, "it is served from what stayed");
+    rig.alloc.deallocate(again).unwrap();
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!((held(), rig.sim.physical_bytes(0)), (0, 0));
+    rig.alloc.release_pool(pool).unwrap();
 }
 
 /// Before a request fails it waits for what others are about to bring. Nobody brings anything but the call that it is

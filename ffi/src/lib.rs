@@ -185,7 +185,7 @@ pub enum AscendAllocFlag {
     /// The price: the block is rounded up to whole steps of 2 MiB, requests from 1 to 10 MiB to 20 MiB; it takes
     /// three calls of the runtime library, which must find that much memory in one piece; once
     /// freed it serves only such requests, whole; it counts in the statistics (but its calls of the runtime library
-    /// do not) and towards no limit; it cannot grow, move or sleep. ascend_alloc_empty_cache gives free ones back.
+    /// do not) and towards the limits; it cannot grow, move or sleep. ascend_alloc_empty_cache gives free ones back.
     OneHandle = 1,
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allocator::config::Config;
-use allocator::driver::{AclDriver, DeviceId, Driver, PageKind, PhysicalHandle, Stream};
+use allocator::driver::{AclDriver, DeviceId, Driver, DriverResult, PageKind, PhysicalHandle, Stream};
 use allocator::{DevicePtr, PoolId, PoolOptions, PoolSource};
 use parking_lot::Mutex;
 
@@ -64,8 +64,20 @@ struct OneHandle {
     driver: Arc<AclDriver>,
     pages: PageKind,
     access: bool,
-    /// Chunks by address.
-    chunks: Mutex<BTreeMap<u64, PhysicalHandle>>,
+    /// Chunks by address, with their bytes.
+    chunks: Mutex<BTreeMap<u64, (PhysicalHandle, u64)>>,
+}
+
+impl OneHandle {
+    /// Maps a chunk, whole.
+    fn put(&self, device: DeviceId, address: u64, bytes: u64, chunk: PhysicalHandle) -> DriverResult<()> {
+        self.driver.map(device, address, bytes, chunk)?;
+        if self.access {
+            // Libraries that lack the call give access with the mapping.
+            let _unneeded = self.driver.set_access(device, address, bytes, device);
+        }
+        Ok(())
+    }
 }
 
 impl PoolSource for OneHandle {
@@ -76,16 +88,9 @@ impl PoolSource for OneHandle {
         let address = driver.reserve(device, bytes).ok()?;
         let release = |_| driver.release(device, address);
         let chunk = driver.malloc_physical(device, bytes, self.pages).map_err(release).ok()?;
-        let undo = |_| {
-            driver.free_physical(device, chunk)?;
-            driver.release(device, address)
-        };
-        driver.map(device, address, bytes, chunk).map_err(undo).ok()?;
-        if self.access {
-            // Libraries that lack the call give access with the mapping.
-            let _unneeded = driver.set_access(device, address, bytes, device);
-        }
-        self.chunks.lock().insert(address, chunk);
+        let undo = |_| (driver.free_physical(device, chunk), driver.release(device, address));
+        self.put(device, address, bytes, chunk).map_err(undo).ok()?;
+        self.chunks.lock().insert(address, (chunk, bytes));
         Some(address)
     }
 
@@ -93,13 +98,20 @@ impl PoolSource for OneHandle {
         true
     }
 
-    fn free(&self, device: DeviceId, address: u64, _bytes: u64) {
-        let Some(chunk) = self.chunks.lock().remove(&address) else { return };
-        // What the driver refuses stays with it; nothing can be done about it here.
-        let unmapped = self.driver.unmap(device, address).is_ok();
-        let _freed = self.driver.free_physical(device, chunk);
-        if unmapped {
-            let _released = self.driver.release(device, address);
+    fn free(&self, device: DeviceId, address: u64, bytes: u64) {
+        let _refused = self.try_free(device, address, bytes);
+    }
+
+    fn try_free(&self, device: DeviceId, address: u64, _bytes: u64) -> DriverResult<()> {
+        let Some((chunk, bytes)) = self.chunks.lock().get(&address).copied() else { return Ok(()) };
+        self.driver.unmap(device, address)?;
+        let freed = self.driver.free_physical(device, chunk);
+        if freed.is_err() && self.put(device, address, bytes, chunk).is_ok() {
+            return freed;
         }
+        self.chunks.lock().remove(&address);
+        // An address that the driver keeps costs no memory.
+        let _released = self.driver.release(device, address);
+        Ok(())
     }
 }

@@ -419,12 +419,14 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
         driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
     });
     for returned in &what.classic {
-        if let Some(source) = &returned.source {
-            source.free(device, returned.address, returned.bytes);
-            continue;
-        }
-        calls.free += 1;
-        if let Err(error) = driver.free(device, returned.address) {
+        let answer = match &returned.source {
+            Some(source) => source.free(device, returned.address, returned.bytes),
+            None => {
+                calls.free += 1;
+                driver.free(device, returned.address)
+            }
+        };
+        if let Err(error) = answer {
             failure.get_or_insert(error);
             kept.push(returned.block);
         }

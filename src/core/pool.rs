@@ -17,7 +17,7 @@ use super::segment::{Class, KINDS};
 use super::sleep::Sleep;
 use super::tally::Gauge;
 use super::{Core, UNIT};
-use crate::driver::{DeviceId, Stream};
+use crate::driver::{DeviceId, DriverResult, Stream};
 use crate::history::{ContextId, intern};
 
 /// A pool's place among those of its device; used again once the pool is gone.
@@ -38,6 +38,17 @@ pub trait PoolSource: Send + Sync {
     /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses
     /// it any more. Not called for what went with a reset of the device. A panic is passed over.
     fn free(&self, device: DeviceId, address: u64, bytes: u64);
+
+    /// The same for sources that may be refused to give it back: with an error nothing has changed, and the memory
+    /// stays with the pool, idle, as that of the driver does. A panic is passed over, and the memory counts as gone.
+    ///
+    /// # Errors
+    ///
+    /// What refused it.
+    fn try_free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
+        self.free(device, address, bytes);
+        Ok(())
+    }
 
     /// Whether its memory is taken out of that of the device it serves. Such memory counts towards the limits of the
     /// device's memory, is refused where they leave no room, and idle memory of either kind goes when the other lacks
@@ -68,15 +79,15 @@ impl Source {
         let address = catch_unwind(asked).ok().flatten()?;
         let fits = address != 0 && address.is_multiple_of(UNIT) && address.checked_add(bytes).is_some();
         if !fits {
-            self.free(device, address, bytes);
+            // Nobody is left to be told.
+            let _refused = self.free(device, address, bytes);
         }
         fits.then_some(address)
     }
 
-    /// See [`PoolSource::free`].
-    pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) {
-        // Nobody is left to be told.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.gives.free(device, address, bytes)));
+    /// See [`PoolSource::try_free`].
+    pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
+        catch_unwind(AssertUnwindSafe(|| self.gives.try_free(device, address, bytes))).unwrap_or(Ok(()))
     }
 }
 
