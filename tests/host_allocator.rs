@@ -452,6 +452,28 @@ fn what_a_stream_may_use_stays_until_it_has_passed() {
 }
 
 #[test]
+fn a_stream_whose_event_was_refused_is_tried_again() {
+    for call in ["aclrtRecordEvent", "aclrtCreateEventExWithFlag"] {
+        let sim = SimConfig { host_capacity: 8 * G, ..SimConfig::default() };
+        let bed = Bed::on(sim, PinnedOptions::default());
+        let stream = bed.stream();
+        for _ in 0..3 {
+            let a = bed.alloc(20 * M);
+            bed.copy(a, stream);
+            bed.sim.fail(call, 1, 507_899, false).unwrap();
+            bed.free(a);
+            bed.sim.clear_faults();
+        }
+        assert_eq!((bed.regions(), bed.active().0), (1, 1), "{call}: each request found the block before");
+        assert_eq!(bed.pinned.empty_cache().unwrap(), 20 * M, "{call}: the stream has passed");
+        if call == "aclrtRecordEvent" {
+            // Else the events do not balance: the refused call is counted.
+            bed.end();
+        }
+    }
+}
+
+#[test]
 fn a_block_with_uses_nobody_recorded_can_be_freed_by_waiting() {
     for missing in [&[][..], &["aclrtFreeHostWithDevSync"]] {
         let bed = Bed::new(PinnedOptions { free_order: FreeOrder::DeviceSync, ..PinnedOptions::default() });

@@ -145,8 +145,12 @@ impl Core {
         for (id, epoch, result) in recorded {
             let state = &mut self.streams[id as usize];
             match result {
-                Recorded::Done(event) => state.closing.push_back((event, epoch)),
+                Recorded::Done(event) => {
+                    state.broken = false;
+                    state.closing.push_back((event, epoch));
+                }
                 Recorded::Over(event) => {
+                    state.broken = false;
                     state.closing.push_back((event, epoch));
                     over.push((id, event, epoch));
                 }

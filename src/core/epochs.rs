@@ -46,7 +46,9 @@ impl Core {
         let ids: SmallVec<[StreamId; 8]> = (0..self.streams.len() as StreamId)
             .filter(|&id| {
                 let state = &self.streams[id as usize];
-                state.has_open_work() && state.alive && !state.broken
+                // Of page-locked memory nobody waits before all of the host's is taken: the stream is tried again.
+                let able = !state.broken || self.limits.host_page.is_some();
+                state.has_open_work() && state.alive && able
             })
             .collect();
         // Slow devices make this dear: what is not prompt is not given back.
