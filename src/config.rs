@@ -40,7 +40,12 @@ pub struct ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, value, source, reason, accepted } = self;
-        write!(f, "configuration {key}:{value} from {source}: {reason}; accepted: {accepted}")
+        match (key.as_str(), value.as_str()) {
+            ("", "") => write!(f, "configuration from {source}: ")?,
+            (key, "") => write!(f, "configuration {key} from {source}: ")?,
+            (key, value) => write!(f, "configuration {key}:{value} from {source}: ")?,
+        }
+        write!(f, "{reason}; accepted: {accepted}")
     }
 }
 
@@ -248,7 +253,11 @@ fn error(key: &str, value: &str, source: &str, reason: String, accepted: String)
 fn read<'a>(text: &'a str, source: &'static str) -> Result<Vec<(&'static Key, Pair<'a>)>, ConfigError> {
     let pairs = grammar::pairs(text).map_err(|wrong| {
         let accepted = "key:value,key:value with list values in [ ]".into();
-        error(wrong.key, wrong.found, source, wrong.reason.into(), accepted)
+        let place = match wrong.found {
+            "" => "at the end".to_owned(),
+            found => format!("where {found:?} stands"),
+        };
+        error(wrong.key, wrong.value, source, format!("{}, {place}", wrong.reason), accepted)
     })?;
     let mut found: Vec<(&'static Key, Pair<'a>)> = Vec::with_capacity(pairs.len());
     for pair in pairs {

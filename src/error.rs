@@ -4,6 +4,7 @@
 //! allocator is as it was before the call, unless the variant's documentation says otherwise.
 
 use core::fmt;
+use std::borrow::Cow;
 
 mod out_of_memory;
 
@@ -27,7 +28,7 @@ pub enum Error {
         /// Bytes asked for.
         requested: u64,
         /// What is wrong with it and what would be accepted.
-        reason: &'static str,
+        reason: Cow<'static, str>,
     },
     /// An argument that is not a size or a pointer is wrong (alignment, device, fraction).
     Argument {

@@ -265,8 +265,10 @@ fn idle_memory(world: &mut World) -> Vec<Stream> {
     streams
 }
 
+const NO_ROOM: &str = "no room behind the block";
+
 fn no_room(requested: u64) -> Error {
-    Error::Size { requested, reason: "no room behind the block" }
+    Error::Size { requested, reason: NO_ROOM.into() }
 }
 
 /// What a failed operation may say.
@@ -274,7 +276,7 @@ fn assert_right_error(error: &Error, code: i32, what: &str) {
     match error {
         Error::OutOfMemory(_) => assert_eq!(code, 207_001, "{what}: {error}"),
         Error::Driver(error) => assert_eq!(error.code, code, "{what}: {error}"),
-        Error::Size { reason: "no room behind the block", .. } => {}
+        Error::Size { reason, .. } if reason == NO_ROOM => {}
         error => panic!("{what}: {error}"),
     }
 }

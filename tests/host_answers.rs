@@ -11,7 +11,7 @@ use ascend_alloc::host::{
     PinnedForm, PinnedOptions, StagingRing,
 };
 use ascend_alloc::{Config, Error};
-use ascend_sim::{Sim, SimConfig};
+use ascend_sim::{LAG_NEVER, Sim, SimConfig};
 
 mod common;
 use common::gate::GatedDriver;
@@ -255,4 +255,27 @@ fn a_limit_may_be_any_number_of_bytes() {
     let answer = pinned.allocate(500, 0);
     assert!(matches!(&answer, Err(Error::OutOfMemory(report)) if report.requested == 500), "{answer:?}");
     pinned.deallocate(block).unwrap();
+}
+
+/// Streams of several devices may have the same handle.
+#[test]
+fn streams_that_hold_memory_back_are_told_with_their_device() {
+    let sim =
+        Sim::new(SimConfig { devices: 2, host_capacity: 4 * G, lag: LAG_NEVER, ..SimConfig::default() });
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let pinned = PinnedAllocator::new(PinnedOptions::default(), driver).unwrap();
+    for device in [0, 1] {
+        let block = pinned.allocate(M, 0).unwrap();
+        pinned.record_use(block, device, Stream(0)).unwrap();
+        pinned.deallocate(block).unwrap();
+    }
+    let Err(Error::OutOfMemory(report)) = pinned.allocate(5 * G, 0) else { panic!("the host has 4 GiB") };
+    let mut held: Vec<_> = report.pending.iter().map(|held| (held.device, held.stream, held.bytes)).collect();
+    held.sort_unstable();
+    assert_eq!(held, [(0, Stream(0), M), (1, Stream(0), M)]);
+    let text = report.to_string();
+    for device in [0, 1] {
+        let line = format!("1 MiB of freed blocks held back by stream 0x0 of device {device} (1 events)");
+        assert!(text.contains(&line), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode};
+use ascend_sim::Soc;
 use common::{CLASSIC, M, Setup};
 
 #[test]
@@ -94,6 +95,31 @@ fn idle_and_pending_memory_is_named() {
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<Stream>>(), [s0], "{report}");
     assert!(report.to_string().contains("20 MiB of freed blocks held back by stream 0x"), "{report}");
     world.free(b);
+    world.close();
+}
+
+/// The device is called full only where it is.
+#[test]
+fn what_stopped_a_request_is_what_is_said() {
+    let mut world = Setup::default().capacity(64 * M).build();
+    for (requested, lacking) in [(65 * M, 65 * M), (64 * M - 1, 64 * M)] {
+        world.sim.fail("aclrtMallocPhysical", 1, 207_001, true).expect("a function");
+        let text = world.alloc_fails(requested, Stream(0)).to_string();
+        let larger = requested > 64 * M;
+        let said = if larger { "the device has 64 MiB in all" } else { "the driver gives no more, although" };
+        assert!(text.contains(&format!("{} MiB are lacking; {said}", lacking / M)), "{text}");
+        assert_eq!(text.contains("Ask for less: no block can be larger than the device."), larger, "{text}");
+    }
+    world.sim.clear_faults();
+    world.close();
+
+    // A request that fits only without the pad.
+    let mut setup = Setup::default().capacity(64 * M);
+    setup.sim.soc = Soc::Ascend910B;
+    let mut world = setup.build();
+    let text = world.alloc_fails(64 * M, Stream(0)).to_string();
+    assert!(text.contains("64.00 MiB are lacking; the device has 64 MiB in all"), "{text}");
+    assert!(text.contains("Ask for less: no block can be larger than the device."), "{text}");
     world.close();
 }
 

@@ -82,7 +82,7 @@ enum ascend_alloc_flag
    The price: the block is rounded up to whole steps of 2 MiB, requests from 1 to 10 MiB to 20 MiB; it takes
    three calls of the runtime library, which must find that much memory in one piece; once
    freed it serves only such requests, whole; it counts in the statistics (but its calls of the runtime library
-   do not) and towards no limit; it cannot grow, move or sleep. ascend_alloc_empty_cache gives free ones back.
+   do not) and towards the limits; it cannot grow, move or sleep. ascend_alloc_empty_cache gives free ones back.
    */
   ASCEND_ALLOC_FLAG_ONE_HANDLE = 1,
 };
@@ -1384,7 +1384,7 @@ int ascend_alloc_checkpoint_release(uint64_t checkpoint);
 int ascend_alloc_finish(void);
 
 /*
- Keeps the newest entries events from now on, of all devices together, 72 bytes each; 0 ends that and frees them. The same
+ Keeps the newest entries events from now on, of all devices together, mostly 24 bytes each; 0 ends that and frees them. The same
  as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
 
  # Safety
@@ -1619,7 +1619,9 @@ int ascend_alloc_pool_create(int device, const struct ascend_alloc_pool_options_
 
 /*
  The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
- are outside. 0 for a device that cannot be.
+ are outside. 0 for a negative device.
+
+ Callable from any thread.
  */
 uint64_t ascend_alloc_pool_default(int device);
 

@@ -86,7 +86,7 @@ pub struct AscendAllocHistoryEntry {
 pub type AscendAllocHistoryVisit =
     Option<unsafe extern "C" fn(event: *const AscendAllocHistoryEntry, user: *mut c_void)>;
 
-/// Keeps the newest entries events from now on, of all devices together, 72 bytes each; 0 ends that and frees them. The same
+/// Keeps the newest entries events from now on, of all devices together, mostly 24 bytes each; 0 ends that and frees them. The same
 /// as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
 ///
 /// # Safety
@@ -329,7 +329,7 @@ pub extern "C" fn ascend_alloc_host_waited(device: c_int, stream: *mut c_void) -
 pub unsafe extern "C" fn ascend_alloc_trace_start(path: *const c_char) -> c_int {
     guard::status(|| {
         // SAFETY: the caller's promise.
-        let path = unsafe { wanted(path, "path") }?;
+        let path = unsafe { file(path) }?;
         // SAFETY: the caller's promise.
         Ok(unsafe { process::allocator() }?.start_trace(path)?)
     })
@@ -360,7 +360,7 @@ pub unsafe extern "C" fn ascend_alloc_history_file_start(
 ) -> c_int {
     guard::status(|| {
         // SAFETY: the caller's promise.
-        let path = unsafe { wanted(path, "path") }?;
+        let path = unsafe { file(path) }?;
         let files = u32::try_from(most_files).ok().filter(|&files| files > 0);
         let files =
             files.ok_or_else(|| argument(format!("most_files is {most_files}, expected 1 or more")))?;
@@ -397,7 +397,7 @@ pub extern "C" fn ascend_alloc_flush_files() -> c_int {
 /// How often something could not be written: statistics, history, traces, reports. Callable from any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_failed_writes() -> u64 {
-    process::if_set_up().map_or(0, DeviceAllocator::failed_writes)
+    guard::everywhere(|| Ok(process::if_set_up().map_or(0, DeviceAllocator::failed_writes))).unwrap_or(0)
 }
 
 /// Writes all memory of all devices at this moment to a file: a pickle that PyTorch's memory tools read, or JSON if path ends with
@@ -410,11 +410,24 @@ pub extern "C" fn ascend_alloc_failed_writes() -> u64 {
 pub unsafe extern "C" fn ascend_alloc_snapshot_write(path: *const c_char, events: c_int) -> c_int {
     guard::status(|| {
         // SAFETY: the caller's promise.
-        let path = unsafe { wanted(path, "path") }?;
+        let path = unsafe { file(path) }?;
         // SAFETY: the caller's promise.
         let snapshot = unsafe { process::allocator() }?.full_snapshot(events != 0);
         snapshot.write(Path::new(path)).map_err(|error| argument(format!("file {path}: {error}")))
     })
+}
+
+/// The path of a file.
+///
+/// # Safety
+///
+/// As [`arguments::text`].
+unsafe fn file<'a>(path: *const c_char) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's promise.
+    match unsafe { wanted(path, "path") }? {
+        "" => Err(argument("path is empty, expected the name of a file".to_owned())),
+        path => Ok(path),
+    }
 }
 
 /// A text that must be there.

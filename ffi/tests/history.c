@@ -147,6 +147,15 @@ static void files(void) {
     OK(ascend_alloc_history_file_stop());
     CHECK(ascend_alloc_failed_writes() == 0);
     REFUSED(ascend_alloc_trace_start(NULL));
+    REFUSED(ascend_alloc_trace_start(""));
+    CHECK(strstr(ascend_alloc_last_error(), "path is empty") != NULL);
+    REFUSED(ascend_alloc_history_file_start("", MIB, 4));
+    REFUSED(ascend_alloc_snapshot_write("", 0));
+    /* The words are of the last call: these two have succeeded. */
+    CHECK(ascend_alloc_failed_writes() == 0 && ascend_alloc_last_error() == NULL);
+    REFUSED(ascend_alloc_trace_start(""));
+    CHECK(ascend_alloc_pool_default(0) != 0 && ascend_alloc_last_error() == NULL);
+    CHECK(ascend_alloc_pool_default(-1) == 0 && ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_ARGUMENT);
     REFUSED(ascend_alloc_trace_start("/nowhere/at/all/c.trace"));
     CHECK(said("/nowhere/at/all/c.trace"));
     REFUSED(ascend_alloc_history_file_start(path_of("c.events"), 0, 2));

@@ -109,7 +109,7 @@ impl DeviceBuffer {
         let layout = usize::try_from(bytes).ok().and_then(|size| Layout::from_size_align(size, ALIGN).ok());
         let layout = layout.ok_or(crate::Error::Size {
             requested: bytes,
-            reason: "larger than the address space of the host; ask for less",
+            reason: "larger than the address space of the host; ask for less".into(),
         })?;
         let ptr = source.allocate(device, layout, stream)?;
         Ok(Self { source, ptr, bytes, device })

@@ -201,7 +201,8 @@ impl GrowableBuffer {
     /// [`Error::Driver`] when the driver refuses. The buffer is unchanged then.
     pub fn resize(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.max_bytes {
-            let reason = "more than the buffer's maximum; make one with a larger maximum and copy";
+            let most = self.max_bytes;
+            let reason = format!("more than the buffer's maximum, {most}; make a larger one and copy").into();
             return Err(Error::Size { requested: bytes, reason });
         }
         let state = self.allocator.device(self.device)?;
@@ -267,13 +268,17 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         let least = options.bytes.max(options.least_max_bytes).max(1);
         let (Some(wish), Some(least)) = (core.growing_len(options.max_bytes), core.growing_len(least)) else {
-            let reason = "more than any device has; ask for less";
+            let reason = "more than any device has; ask for less".into();
             return Err(Error::Size { requested: options.max_bytes, reason });
         };
         // Not in granules: a maximum below the size is a mistake also where both need one granule.
         if wish < least || options.max_bytes < options.bytes.max(options.least_max_bytes) {
-            let reason = "the maximum of a growing buffer is less than its size or its least maximum";
-            return Err(Error::Size { requested: options.max_bytes, reason });
+            let GrowableOptions { bytes, least_max_bytes, .. } = options;
+            let reason = format!(
+                "as the maximum of a growing buffer; expected 1 or more, its size ({bytes}) or more, and its least \
+                 maximum ({least_max_bytes}) or more"
+            );
+            return Err(Error::Size { requested: options.max_bytes, reason: reason.into() });
         }
         let index = known(&core, PoolId { device: limits.device, serial: pool })?;
         let class = Class::growing(index);
@@ -319,7 +324,10 @@ impl Caller<'_> {
         }
         let segment = place.segment;
         let Some(len) = core.growing_len(bytes) else {
-            return Err(Error::Size { requested: bytes, reason: "more than any device has" });
+            return Err(Error::Size {
+                requested: bytes,
+                reason: "more than any device has; ask for less".into(),
+            });
         };
         let block = core.buffer_block(segment);
         if block.is_some_and(|id| core.is_exported(id) && len < core.blocks[id].len) {

@@ -50,8 +50,13 @@ impl Caller<'_> {
     /// The same; nothing when the block had to be kept back, because its address is that of a stale one.
     fn attempt(&self, pool: u64, bytes: u64, align: u64, stream: Stream) -> Result<Option<u64>> {
         let mut core = self.device.core.lock();
-        let Some(len) = core.block_len(bytes).filter(|_| align <= MOST_ALIGN) else {
-            let reason = "size or alignment is more than any device has; ask for less";
+        if align > MOST_ALIGN {
+            let reason =
+                format!("at multiples of {align}, more than any device gives; ask for {MOST_ALIGN} at most");
+            return Err(Error::Size { requested: bytes, reason: reason.into() });
+        }
+        let Some(len) = core.block_len(bytes) else {
+            let reason = "more than any device has; ask for less".into();
             return Err(Error::Size { requested: bytes, reason });
         };
         if pool == 0
@@ -281,10 +286,8 @@ impl Caller<'_> {
             return Ok(false);
         };
         if bytes < requested {
-            return Err(Error::Size {
-                requested: bytes,
-                reason: "to grow, ask for the present size or more",
-            });
+            let reason = format!("to grow, ask for the present size, {requested}, or more").into();
+            return Err(Error::Size { requested: bytes, reason });
         }
         // While memory is put behind it the block cannot be freed.
         device.unpublish(&mut core, self.map, address)?;
@@ -332,7 +335,7 @@ impl Caller<'_> {
         device.adopt(&mut core, self.map, id, address);
         let (old, requested) = (core.blocks[id].len, core.blocks[id].requested);
         if bytes == 0 || bytes > requested {
-            let reason = "to shrink, ask for 1 byte up to the present size";
+            let reason = format!("to shrink, ask for 1 byte up to the present size, {requested}").into();
             return Err(Error::Size { requested: bytes, reason });
         }
         if core.is_exported(id) {

@@ -27,6 +27,8 @@ pub(super) enum Value<'a> {
 pub(super) struct Malformed<'a> {
     /// The key at which it happened; empty where there is none.
     pub key: &'a str,
+    /// Its value, where it is whole.
+    pub value: &'a str,
     /// What stands there.
     pub found: &'a str,
     pub reason: &'static str,
@@ -38,18 +40,15 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Pair<'_>>, Malformed<'_>> {
     let mut found = Vec::new();
     while !cursor.rest.trim_start().is_empty() {
         found.push(pair(&mut cursor)?);
-        let key = found[found.len() - 1].key;
+        let Pair { key, text: value, .. } = found[found.len() - 1];
         if !cursor.rest.trim_start().is_empty() && !cursor.take(',') {
-            return Err(Malformed {
-                key,
-                found: cursor.rest.trim(),
-                reason: "a ',' is missing after the value",
-            });
+            return Err(Malformed { key, value, found: cursor.rest.trim(), reason: NO_COMMA });
         }
     }
     Ok(found)
 }
 
+const NO_COMMA: &str = "a ',' is missing after the value";
 const NO_KEY: &str = "a key is missing";
 const NO_COLON: &str = "a ':' is missing after the key";
 const NO_VALUE: &str = "the value is missing";
@@ -61,10 +60,10 @@ fn pair<'a>(cursor: &mut Cursor<'a>) -> Result<Pair<'a>, Malformed<'a>> {
     let start = cursor.rest;
     let key = cursor.word();
     if key.is_empty() {
-        return Err(Malformed { key, found: start.trim(), reason: NO_KEY });
+        return Err(Malformed { key, value: "", found: start.trim(), reason: NO_KEY });
     }
     if !cursor.take(':') {
-        return Err(Malformed { key, found: cursor.rest.trim(), reason: NO_COLON });
+        return Err(Malformed { key, value: "", found: cursor.rest.trim(), reason: NO_COLON });
     }
     let from = cursor.rest;
     let value = if cursor.take('[') {
@@ -72,7 +71,7 @@ fn pair<'a>(cursor: &mut Cursor<'a>) -> Result<Pair<'a>, Malformed<'a>> {
     } else {
         let word = cursor.word();
         if word.is_empty() {
-            return Err(Malformed { key, found: from.trim(), reason: NO_VALUE });
+            return Err(Malformed { key, value: "", found: from.trim(), reason: NO_VALUE });
         }
         Value::Word(word)
     };
@@ -86,7 +85,7 @@ fn list<'a>(
     key: &'a str,
     from: &'a str,
 ) -> Result<Vec<(&'a str, &'a str)>, Malformed<'a>> {
-    let wrong = |reason| Malformed { key, found: from.trim(), reason };
+    let wrong = |reason| Malformed { key, value: "", found: from.trim(), reason };
     let mut entries = Vec::new();
     loop {
         let left = cursor.word();
@@ -169,9 +168,9 @@ mod tests {
             ("a:", "a", "", NO_VALUE),
             ("a:,b:1", "a", ",b:1", NO_VALUE),
             ("a:]", "a", "]", NO_VALUE),
-            ("a:1 b:2", "a", ":2", "a ',' is missing after the value"),
-            ("a:1:2", "a", ":2", "a ',' is missing after the value"),
-            ("a:[1:2]b:2", "a", "b:2", "a ',' is missing after the value"),
+            ("a:1 b:2", "a", ":2", NO_COMMA),
+            ("a:1:2", "a", ":2", NO_COMMA),
+            ("a:[1:2]b:2", "a", "b:2", NO_COMMA),
             ("a:[1]", "a", "[1]", NO_COLON_IN_LIST),
             ("a:[1:2", "a", "[1:2", NO_COMMA_IN_LIST),
             ("a:[1:2,", "a", "[1:2,", NO_WORD_IN_LIST),
@@ -180,7 +179,11 @@ mod tests {
             ("a:[1:2:3]", "a", "[1:2:3]", NO_COMMA_IN_LIST),
         ];
         for (text, key, found, reason) in cases {
-            assert_eq!(pairs(text), Err(Malformed { key, found, reason }), "{text:?}");
+            let value = match reason {
+                NO_COMMA => text.strip_suffix(found).and_then(|whole| whole.strip_prefix("a:")).unwrap(),
+                _ => "",
+            };
+            assert_eq!(pairs(text), Err(Malformed { key, value, found, reason }), "{text:?}");
         }
     }
 }

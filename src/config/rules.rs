@@ -75,6 +75,9 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
         };
         notes.push(format!("{} from {} {why}", key.name, config.source_of(key.name).unwrap_or_default()));
     }
+    if config.check_level > 0 && !cfg!(debug_assertions) {
+        notes.push("check_level has no effect in this build, which has no debug assertions".into());
+    }
     if config.page_size == PageKind::Huge1G && config.is_set("large_segment_size_mb") {
         notes.push("large_segment_size_mb has no effect together with page_size:1g".into());
     }

@@ -166,7 +166,8 @@ impl Core {
     fn pending(&self) -> Vec<HeldBack> {
         let pending = self.held_back().into_iter().map(|(stream, bytes)| {
             let state = &self.streams[stream as usize];
-            HeldBack { stream: state.handle, bytes, events: state.closing.len() }
+            let device = self.limits.device;
+            HeldBack { device, stream: state.handle, bytes, events: state.closing.len() }
         });
         top(pending.collect(), |held| held.bytes)
     }

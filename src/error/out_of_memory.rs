@@ -114,6 +114,8 @@ pub struct Holder {
 /// A stream that has not passed the frees of some memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldBack {
+    /// The device that the stream is of.
+    pub device: DeviceId,
     /// The stream.
     pub stream: Stream,
     /// Bytes of freed blocks that it may still use.
@@ -148,6 +150,11 @@ impl OutOfMemory {
         lines.join(" ")
     }
 
+    /// Whether no device of this size could serve the request.
+    fn is_too_large(&self) -> bool {
+        self.requested.max(self.lacking) > self.device_total && self.device_total > 0
+    }
+
     /// Says that page-locked host memory is what lacks, with the settings and reasons that hold there.
     pub(crate) fn is_of_host(&mut self) {
         self.device = HOST;
@@ -179,7 +186,7 @@ impl OutOfMemory {
                 let reason = "the device has room beyond the limit.";
                 self.remedies.push(Remedy { change: RAISE, bytes: gain, reason });
             }
-            OutOfMemoryCause::Device if self.requested > total => {
+            OutOfMemoryCause::Device if self.is_too_large() => {
                 let reason = "no block can be larger than the device.";
                 self.remedies.push(Remedy { change: LESS, bytes: 0, reason });
             }
@@ -231,6 +238,12 @@ impl fmt::Display for OutOfMemory {
         write!(f, "{} are lacking; ", Bytes(self.lacking))?;
         match self.cause {
             OutOfMemoryCause::Device if self.device == HOST => write!(f, "the driver locks no more pages")?,
+            OutOfMemoryCause::Device if self.is_too_large() => {
+                write!(f, "the device has {} in all", Bytes(self.device_total))?;
+            }
+            OutOfMemoryCause::Device if self.device_free >= self.lacking => {
+                write!(f, "the driver gives no more, although so much is free")?;
+            }
             OutOfMemoryCause::Device => write!(f, "the device is full")?,
             OutOfMemoryCause::Limit => {
                 write!(f, "the limit of {} is reached", Bytes(self.limit.unwrap_or(0)))?;
@@ -294,9 +307,12 @@ impl OutOfMemory {
             let word = if *blocks == 1 { "block" } else { "blocks" };
             write!(f, "\n  {bytes} in {blocks} {word} of {name} for stream {:#x}", stream.0)?;
         }
-        for HeldBack { stream, bytes, events } in &self.pending {
-            let bytes = Bytes(*bytes);
-            write!(f, "\n  {bytes} of freed blocks held back by stream {:#x} ({events} events)", stream.0)?;
+        for HeldBack { device, stream, bytes, events } in &self.pending {
+            write!(f, "\n  {} of freed blocks held back by stream {:#x}", Bytes(*bytes), stream.0)?;
+            if self.device == HOST {
+                write!(f, " of device {device}")?;
+            }
+            write!(f, " ({events} events)")?;
         }
         Ok(())
     }

@@ -415,11 +415,12 @@ impl PinnedAllocator {
             return Ok(HostPtr::NULL);
         }
         if bytes > self.options.largest_request {
-            return Err(Error::Size {
-                requested: bytes,
-                reason: "more than one page-locked block may have (largest_request); drivers fail to lock single \
-                         regions of 200 GB and more, so ask for several blocks (allocate_split)",
-            });
+            let most = self.options.largest_request;
+            let reason = format!(
+                "more than one page-locked block may have (largest_request: {most}); drivers fail to lock single \
+                 regions of 200 GB and more, so ask for several blocks (allocate_split)"
+            );
+            return Err(Error::Size { requested: bytes, reason: reason.into() });
         }
         self.ends.heed();
         self.bring_back();
@@ -475,15 +476,18 @@ impl PinnedAllocator {
     fn named_for_the_host(&self, error: Error) -> Error {
         let mut report = match error {
             Error::OutOfMemory(report) => report,
-            Error::Size { requested, .. } => {
-                let reason = "size or alignment is more than any machine has; ask for less";
+            Error::Size { requested, reason } => {
+                let reason = reason.replace("any device", "any machine").into();
                 return Error::Size { requested, reason };
             }
             other => return other,
         };
         report.is_of_host();
         for held in &mut report.pending {
-            held.stream = self.source.streams.stream(held.stream).map_or(HOST, |(_, stream)| stream);
+            // Uses of the host itself are over at once, so every stream that holds memory back is a device's.
+            if let Some((device, stream)) = self.source.streams.stream(held.stream) {
+                (held.device, held.stream) = (device, stream);
+            }
         }
         Error::OutOfMemory(report)
     }

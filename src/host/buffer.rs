@@ -76,7 +76,7 @@ impl<T: Plain> PinnedBuffer<T> {
         let bytes = len.checked_mul(size).filter(|&bytes| isize::try_from(bytes).is_ok());
         let bytes = bytes.ok_or(Error::Size {
             requested: u64::MAX,
-            reason: "more than the address space of the host; ask for less",
+            reason: "more than the address space of the host; ask for less".into(),
         })? as u64;
         let ptr = owner.allocate(bytes, align)?;
         if bytes > 0 {

@@ -30,12 +30,12 @@ impl PageMemory {
             bytes.checked_next_multiple_of(page).and_then(|bytes| Layout::from_size_align(bytes, page).ok());
         let layout = layout.filter(|layout| layout.size() > 0).ok_or(Error::Size {
             requested: bytes as u64,
-            reason: "not from one byte to the address space of the host",
+            reason: "expected one byte up to the address space of the host".into(),
         })?;
         // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
-            let reason = "the system has not so much memory; ask for less";
+            let reason = "the system has not so much memory; ask for less".into();
             return Err(Error::Size { requested: bytes as u64, reason });
         }
         Ok(Self { start, layout })
