@@ -60,7 +60,7 @@ pub(crate) struct Recording {
 const TITLE: &str = "# source recorded by ascend-alloc\n";
 
 /// Unwritten lines of a device beyond which its recording ends, bytes.
-const MOST_UNWRITTEN: usize = 64 << 20;
+const MOST_UNWRITTEN: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 impl Recording {
     /// A recording that begins with some live blocks.
@@ -98,7 +98,7 @@ impl Recording {
             if label.is_empty() {
                 return;
             }
-            if self.devices.is_empty() {
+            if self.devices.is_empty() && self.early.len() <= MOST_UNWRITTEN {
                 // Writing to a text cannot fail.
                 let _ = writeln!(self.early, "m {label}");
             }
@@ -155,12 +155,7 @@ impl OfDevice {
 
     /// Writes what is not written yet.
     fn flush(&mut self, path: &Path) -> io::Result<()> {
-        if self.file.is_none() {
-            self.file = Some(Output::create(path)?);
-            self.text.insert_str(0, TITLE);
-        }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let written = file.append(&self.text);
+        let written = self.append(path);
         if written.is_ok() {
             self.text.clear();
         } else if self.text.len() > MOST_UNWRITTEN {
@@ -169,6 +164,15 @@ impl OfDevice {
             self.text = String::new();
         }
         written
+    }
+
+    fn append(&mut self, path: &Path) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            return file.append(&self.text);
+        }
+        let file = self.file.insert(Output::create(path)?);
+        self.text.insert_str(0, TITLE);
+        file.append(&self.text)
     }
 }
 
@@ -182,12 +186,12 @@ impl Sink for Recording {
                 device.line(format_args!("# lost {}", batch.lost));
             }
         }
+        let mut answer = Ok(());
         if !self.begun {
             // So that a process that allocates nothing leaves no trace of an earlier one.
-            Output::create(self.path.path())?.append(TITLE)?;
-            self.begun = true;
+            answer = Output::create(self.path.path()).and_then(|mut file| file.append(TITLE));
+            self.begun = answer.is_ok();
         }
-        let mut answer = Ok(());
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
         for id in ids {
             let path = self.path_of(id);
@@ -202,5 +206,36 @@ impl Sink for Recording {
 
     fn path(&self) -> &Path {
         self.path.path()
+    }
+}
+
+#[cfg(all(test, not(ascend_alloc_loom)))]
+mod tests {
+    use super::super::intern;
+    use super::*;
+    use crate::driver::Stream;
+
+    fn event(action: Action, address: u64, context: Option<super::super::ContextId>) -> Event {
+        let (sequence, time, device, size, requested, pool, tag) = (1, 0, 0, 512, 512, 0, None);
+        let stream = Stream(0);
+        Event { sequence, time, action, device, address, size, requested, stream, pool, tag, context }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_not_kept_for_ever() {
+        let text = intern(&"marker ".repeat(100));
+        let pair = [event(Action::Allocate, 512, None), event(Action::FreeCompleted, 512, None)];
+        let mark = [event(Action::UserDefined, 0, Some(text))];
+        for events in [&pair[..], &mark] {
+            let path = OwnPath::new("/proc/no folder/x.trace");
+            let mut recording = Recording::new(path, &[]);
+            let batch = Batch { events: events.repeat(2000), lost: 0, end: 1 };
+            for _ in 0..50 {
+                recording.write(&batch, false).unwrap_err();
+                let unwritten: usize = recording.devices.values().map(|device| device.text.len()).sum();
+                // A batch more, at most.
+                assert!(unwritten + recording.early.len() <= MOST_UNWRITTEN + (2 << 20));
+            }
+        }
     }
 }
