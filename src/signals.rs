@@ -5,6 +5,7 @@
 //! raise a signal that ends the process: `SIGXFSZ` where a file grows beyond `RLIMIT_FSIZE`, `SIGPIPE` where a
 //! reader went away. To threads that block them these are errors of the write.
 
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -91,7 +92,20 @@ impl Drop for Blocked {
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // Here already, since the thread begins with the mask of the one that starts it.
     let _blocked = Blocked::new(&Set::all_but(&OF_FAULTS));
-    Builder::new().name(name.to_owned()).spawn(body)
+    Builder::new().name(name.to_owned()).spawn(|| {
+        OURS.set(true);
+        body();
+    })
+}
+
+thread_local! {
+    /// Whether the thread was started here.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is one of the allocator's own: nobody misses what a driver changes in it.
+pub(crate) fn is_own_thread() -> bool {
+    OURS.get()
 }
 
 /// Runs something that writes, in a thread of the program: what goes wrong there is an error and no signal.
@@ -136,11 +150,12 @@ mod tests {
         let thread = spawn("signals-test", move || {
             let blocked = blocked();
             let all = [libc::SIGTERM, libc::SIGUSR1, libc::SIGSEGV].map(|signal| blocked.has(signal));
+            assert!(is_own_thread());
             tell.send(all).expect("somebody listens");
         });
         thread.expect("a thread").join().expect("no panic");
         assert_eq!(told.recv(), Ok([true, true, false]));
-        assert!(!blocked().has(libc::SIGTERM));
+        assert!(!blocked().has(libc::SIGTERM) && !is_own_thread());
     }
 
     #[test]

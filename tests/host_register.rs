@@ -157,6 +157,25 @@ fn what_cannot_be_unregistered_stays() {
     registry.unregister_raw(start).unwrap();
 }
 
+/// Only its guard knows which work uses the memory, and drops it.
+#[test]
+fn what_a_guard_owns_is_unregistered_by_the_guard() {
+    let (sim, driver) = machine();
+    let registry = HostRegistry::new(driver);
+    let guard = registry.register(PageMemory::zeroed(4096).unwrap(), 0, BOTH).unwrap();
+    let (start, _) = guard.range();
+    assert!(state(registry.unregister_raw(start)).unwrap().contains("guard"));
+    assert_eq!((registry.is_registered(start), sim.count("aclrtHostUnregister")), (true, 0));
+    // A guard that could not end it leaves it to the program.
+    sim.fail("aclrtHostUnregister", 1, 507_899, true).unwrap();
+    let (_, guard) = guard.unregister().unwrap_err();
+    assert!(state(registry.unregister_raw(start)).unwrap().contains("guard"));
+    drop(guard);
+    sim.clear_faults();
+    registry.unregister_raw(start).unwrap();
+    assert!(!registry.is_registered(start) && sim.leaks().is_empty(), "{:?}", sim.leaks());
+}
+
 #[test]
 fn before_8_5_mappings_are_registered_with_the_older_call() {
     let (sim, driver) = machine();

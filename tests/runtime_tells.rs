@@ -2,12 +2,14 @@
 
 mod stand_ins;
 
+use core::ffi::c_void;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ascend_alloc::acl::{Acl, Search};
-use ascend_alloc::driver::{AclDriver, Driver, Stream};
+use ascend_alloc::driver::{AclDriver, Driver, RegisterKind, Stream};
 use ascend_alloc::error::PointerKind;
-use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
+use ascend_alloc::host::{HostRegistry, PinnedAllocator, PinnedBuffer, PinnedOptions};
 use ascend_alloc::{Config, DeviceAllocator, Error};
 use stand_ins::{FULL, StandIn};
 
@@ -57,6 +59,11 @@ impl Rig {
 
     /// How often a stream was asked whether it is captured, or an event was recorded on it.
     fn asked(&self) -> u64 {
+        self.count(&["aclmdlRICaptureGetInfo", "aclrtRecordEvent"])
+    }
+
+    /// How often these calls were made of the library.
+    fn count(&self, calls: &[&str]) -> u64 {
         type Counters = unsafe extern "C" fn(*mut u8, usize) -> i32;
         let mut text = vec![0_u8; 1 << 16];
         // SAFETY: the library is loaded already; the function writes as many bytes as it is given at most.
@@ -67,10 +74,28 @@ impl Rig {
         }
         let end = text.iter().position(|&byte| byte == 0).unwrap();
         let counts: serde_json::Value = serde_json::from_slice(&text[..end]).unwrap();
-        ["aclmdlRICaptureGetInfo", "aclrtRecordEvent"]
-            .map(|call| counts[call].as_u64().unwrap_or(0))
-            .iter()
-            .sum()
+        calls.iter().map(|&call| counts[call].as_u64().unwrap_or(0)).sum()
+    }
+
+    /// Holds a stream up until what is returned is dropped.
+    fn hold_up(&self, stream: Stream) -> Sender<()> {
+        type HostFunction = unsafe extern "C" fn(*mut c_void);
+        type Launch = unsafe extern "C" fn(*mut c_void, HostFunction, *mut c_void) -> i32;
+        unsafe extern "C" fn wait(end: *mut c_void) {
+            // SAFETY: the box was given up for this call, which is made once.
+            let end = unsafe { Box::from_raw(end.cast::<Receiver<()>>()) };
+            let _dropped = end.recv();
+        }
+        let (hold, end) = channel();
+        let end = Box::into_raw(Box::new(end)).cast();
+        // SAFETY: the library is loaded already; stream and function are what it asks for.
+        unsafe {
+            let library = libloading::os::unix::Library::new(&self.file).unwrap();
+            let launch: Launch = *library.get(b"aclrtLaunchHostFunc\0").unwrap();
+            let stream = std::ptr::with_exposed_provenance_mut(stream.0 as usize);
+            assert_eq!(launch(stream, wait, end), 0);
+        }
+        hold
     }
 
     /// On which streams free memory waits.
@@ -131,6 +156,67 @@ fn page_locked_memory_leaves_streams_alone_that_have_ended() {
         assert_eq!(pinned.stats().allocated_bytes.current, 0);
         rig.destroy(other);
     }
+}
+
+/// The handle may be that of another stream by then, whose work says nothing of the first one's.
+#[test]
+fn guards_and_copies_wait_for_the_device_where_their_stream_has_ended() {
+    let rig = rig();
+    // SAFETY: the allocator passes only what it was given.
+    let driver = Arc::new(unsafe { AclDriver::attach(rig.acl.clone()) });
+    let pinned = Arc::new(PinnedAllocator::new(PinnedOptions::default(), driver.clone()).unwrap());
+    let registry = HostRegistry::new(driver);
+    let target = rig.alloc.allocate(0, M, 0, Stream(0)).unwrap();
+    let stream = rig.stream();
+    let memory = PinnedBuffer::<u8>::zeroed_at_page(pinned.clone(), M as usize).unwrap();
+    let guard = registry.register(memory, 0, RegisterKind { pinned: false, mapped: true }).unwrap();
+    guard.record_use(0, stream);
+    let buffer = PinnedBuffer::<u8>::zeroed(pinned.clone(), 100).unwrap();
+    let flight = buffer.upload(target, 0, stream).map_err(|(error, _)| error).unwrap();
+    rig.destroy(stream);
+    let counts = || (rig.count(&["aclrtSynchronizeStream"]), rig.count(&["aclrtSynchronizeDevice"]));
+    let before = counts();
+    drop(flight.wait().map_err(|(error, _)| error).unwrap());
+    drop(guard.unregister().map_err(|(error, _)| error).unwrap());
+    assert_eq!(counts(), (before.0, before.1 + 2));
+    rig.alloc.deallocate(target).unwrap();
+    pinned.empty_cache_waiting().unwrap();
+}
+
+/// Its thread has a context for as long as it runs: taking one for each call would cost a thread each time.
+#[test]
+fn the_background_thread_takes_a_context_once() {
+    let rig = rig();
+    // SAFETY: the allocator passes only what it was given.
+    let driver = Arc::new(unsafe { AclDriver::attach(rig.acl.clone()) });
+    let options = PinnedOptions { background: true, ..PinnedOptions::default() };
+    let pinned = PinnedAllocator::new(options, driver).unwrap();
+    let stream = rig.stream();
+    let ptr = pinned.allocate(M, 0).unwrap();
+    pinned.record_use(ptr, 0, stream).unwrap();
+    let hold = rig.hold_up(stream);
+    let contexts = rig.count(&["aclrtSetCurrentContext"]);
+    let looks = rig.count(&["aclrtQueryEventStatus"]);
+    pinned.deallocate(ptr).unwrap();
+    while rig.count(&["aclrtQueryEventStatus"]) < looks + 20 {
+        std::thread::yield_now();
+    }
+    assert!(rig.count(&["aclrtSetCurrentContext"]) <= contexts + 1);
+    // After a reset it finds the new one.
+    drop(hold);
+    while pinned.stats().waiting_bytes > 0 {
+        std::thread::yield_now();
+    }
+    rig.reset_by_force();
+    rig.acl.set_device(0).unwrap();
+    let stream = rig.stream();
+    let ptr = pinned.allocate(M, 0).unwrap();
+    pinned.record_use(ptr, 0, stream).unwrap();
+    pinned.deallocate(ptr).unwrap();
+    while pinned.stats().waiting_bytes > 0 {
+        std::thread::yield_now();
+    }
+    rig.destroy(stream);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const NO_TAIL_PAD: &[u8] = b"Ascend950";
 /// |---|---|
 /// | a context on `d`, also one it made itself | runs as it is |
 /// | a context on another device | runs in the primary context of `d`, then puts the thread's own back |
-/// | no context | runs on a thread made for it: ACL cannot take a context away again |
+/// | no context | runs on a thread made for it: ACL cannot take a context away again; threads of the allocator's own keep the context |
 ///
 /// The primary context of a device is opened with `aclrtSetDevice`, on a thread of its own for the
 /// same reason, when a call first needs it; the reference that takes is given back when the driver

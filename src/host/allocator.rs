@@ -16,7 +16,7 @@ use super::{HostPtr, KernelPtr};
 use crate::alloc::{Age, DeviceAllocator, DevicePtr, EmptyOptions};
 use crate::config::Config;
 use crate::core::UNIT;
-use crate::driver::{DeviceId, Driver, Stream};
+use crate::driver::{DeviceId, Driver, DriverResult, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::stats::Stat;
 
@@ -224,8 +224,8 @@ impl PinnedAllocator {
     }
 
     /// Tells that a stream is being destroyed, where the runtime does not tell by itself (before CANN 8.5): to be called
-    /// before it is, while nobody records it. Its handle is never given to the driver again. What waits for it
-    /// is free once the device has been waited for, which happens when that memory is needed.
+    /// before it is, while nobody records it. Its handle is never given to the driver again, nor by copies in flight. What
+    /// waits for it is free once the device has been waited for, which happens when that memory is needed.
     ///
     /// # Errors
     ///
@@ -235,6 +235,18 @@ impl PinnedAllocator {
             Some(number) => self.heap.stream_destroyed(ONLY, number),
             None => Ok(()),
         }
+    }
+
+    /// The number of a stream that uses memory from now on, to be waited for.
+    pub(super) fn number(&self, device: DeviceId, stream: Stream) -> Stream {
+        self.ends.heed();
+        self.source.streams.number(device, stream)
+    }
+
+    /// Waits for a stream by its number, or for its device where the stream is gone.
+    pub(super) fn wait_for(&self, number: Stream) -> DriverResult<()> {
+        self.ends.heed();
+        self.source.streams.wait(&**self.driver(), number)
     }
 
     /// Looks which streams have passed what was freed, and waits for nothing, but for a device that was reset

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::source::wait_for_stream;
+use super::streams::HOST;
 use super::{HostPtr, KernelPtr, PinnedAllocator};
 use crate::alloc::DevicePtr;
 use crate::driver::{DeviceId, HostCopy, Stream};
@@ -173,6 +173,7 @@ impl<T: Plain> PinnedBuffer<T> {
         to_host: bool,
     ) -> Result<InFlight<T>, (Error, Self)> {
         let bytes = self.bytes();
+        let mut number = HOST;
         if bytes > 0 {
             self.record_use(device, stream);
             let copy = HostCopy { host: self.ptr.address(), device: there.address(), bytes, to_host };
@@ -181,8 +182,9 @@ impl<T: Plain> PinnedBuffer<T> {
             if let Err(error) = unsafe { self.owner.driver().copy_async(device, copy, stream) } {
                 return Err((error.into(), self));
             }
+            number = self.owner.number(device, stream);
         }
-        Ok(InFlight { buffer: self, device, stream })
+        Ok(InFlight { buffer: self, number })
     }
 }
 
@@ -222,18 +224,19 @@ impl<T: Plain> core::fmt::Debug for PinnedBuffer<T> {
 #[must_use = "dropping it gives the buffer up"]
 pub struct InFlight<T: Plain> {
     buffer: PinnedBuffer<T>,
-    device: DeviceId,
-    stream: Stream,
+    /// The stream's; the host's where nothing was to be copied.
+    number: Stream,
 }
 
 impl<T: Plain> InFlight<T> {
-    /// Waits for the stream, or for its device where the driver answers that the stream is gone; the buffer.
+    /// Waits for the stream, or for its device where the stream has ended, as the runtime or
+    /// [`stream_destroyed`](PinnedAllocator::stream_destroyed) told or the driver answers; the buffer.
     ///
     /// # Errors
     ///
     /// [`Error::Driver`] when the wait fails; the copy comes back with it, because it may still run.
     pub fn wait(self) -> Result<PinnedBuffer<T>, (Error, Self)> {
-        match wait_for_stream(&**self.buffer.owner.driver(), self.device, self.stream) {
+        match self.buffer.owner.wait_for(self.number) {
             Ok(()) => Ok(self.buffer),
             Err(error) => Err((error.into(), self)),
         }

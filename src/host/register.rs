@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use super::allocator::os_page;
 use super::buffer::{PinnedBuffer, Plain};
-use super::source::wait_for_stream;
+use super::ends::Told;
+use super::streams::Streams;
 use super::{KernelPtr, PageMemory};
 use crate::driver::{
     CODE_NOT_SUPPORTED, DeviceId, Driver, DriverError, Engine, HostCalls, RegisterKind, Stream,
@@ -69,6 +70,9 @@ unsafe impl<T: Plain> HostMemory for PinnedBuffer<T> {
 pub struct HostRegistry {
     driver: Arc<dyn Driver>,
     ranges: Mutex<BTreeMap<u64, Range>>,
+    /// Of guards' uses.
+    streams: Streams,
+    told: Told,
 }
 
 /// What is known of the pages of memory.
@@ -84,6 +88,8 @@ struct Range {
     device: DeviceId,
     /// A call of the driver for it is under way.
     busy: bool,
+    /// A guard ends it, and nobody else.
+    guarded: bool,
     /// Where kernels find it, if the driver said so.
     kernel: Option<u64>,
 }
@@ -92,7 +98,8 @@ impl HostRegistry {
     /// A registry without registrations.
     #[must_use]
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
-        Arc::new(Self { driver, ranges: Mutex::default() })
+        let told = Told::by(&*driver);
+        Arc::new(Self { driver, ranges: Mutex::default(), streams: Streams::default(), told })
     }
 
     /// Registers memory; it belongs to the guard until it is unregistered.
@@ -109,7 +116,7 @@ impl HostRegistry {
         let (start, bytes) = memory.range();
         let pages = Pages { locked: memory.is_page_locked(), of_malloc_host: memory.is_of_malloc_host() };
         // SAFETY: the guard owns the memory, which is valid until it is dropped, and unregisters it before that.
-        let registered = unsafe { self.add(start, bytes, device, kind, pages) };
+        let registered = unsafe { self.add((start, bytes), device, kind, pages, true) };
         match registered {
             Ok(()) => Ok(Registered {
                 registry: Arc::clone(self),
@@ -143,16 +150,38 @@ impl HostRegistry {
     ) -> Result<()> {
         let pages = Pages { locked: page_locked, of_malloc_host: page_locked };
         // SAFETY: the caller's promise.
-        unsafe { self.add(start, bytes, device, kind, pages) }
+        unsafe { self.add((start, bytes), device, kind, pages, false) }
     }
 
-    /// Ends a registration by its start. Work that uses the memory must be done.
+    /// Ends a registration by its start: one of [`register_raw`](Self::register_raw), or one that its guard could not
+    /// end when it was dropped. Work that uses the memory must be done.
     ///
     /// # Errors
     ///
-    /// [`Error::Pointer`] when none of this registry begins there; [`Error::Driver`] when the driver refuses, and the
-    /// registration stays.
+    /// [`Error::Pointer`] when none of this registry begins there; [`Error::State`] when a guard has it;
+    /// [`Error::Driver`] when the driver refuses, and the registration stays.
     pub fn unregister_raw(&self, start: u64) -> Result<()> {
+        if self.ranges.lock().get(&start).is_some_and(|range| range.guarded) {
+            return Err(Error::State {
+                operation: "unregistering host memory",
+                reason: "a guard has it, which knows the work that uses it; unregister or drop the guard",
+            });
+        }
+        self.remove(start)
+    }
+
+    /// Tells that a stream is being destroyed, where the runtime does not tell by itself (before CANN 8.5): to be called
+    /// before it is, while nobody records it. Guards on which it was recorded wait for its device instead, because its
+    /// handle may become that of another stream.
+    pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) {
+        self.streams.forget(device, stream);
+    }
+
+    fn heed(&self) {
+        self.told.heed(&self.streams, |_| ());
+    }
+
+    fn remove(&self, start: u64) -> Result<()> {
         let device = {
             let mut ranges = self.ranges.lock();
             match ranges.get_mut(&start) {
@@ -217,11 +246,11 @@ impl HostRegistry {
     /// As [`register_raw`](Self::register_raw).
     unsafe fn add(
         &self,
-        start: u64,
-        bytes: u64,
+        (start, bytes): (u64, u64),
         device: DeviceId,
         kind: RegisterKind,
         pages: Pages,
+        guarded: bool,
     ) -> Result<()> {
         self.check(start, bytes, kind, pages)?;
         let calls = self.calls()?;
@@ -231,14 +260,14 @@ impl HostRegistry {
                 return Err(Error::State { operation: "registering host memory", reason });
             }
             // Taken now, so that no other thread asks the driver for an overlapping range meanwhile.
-            ranges.insert(start, Range { bytes, device, busy: true, kernel: None });
+            ranges.insert(start, Range { bytes, device, busy: true, guarded, kernel: None });
         }
         // SAFETY: the caller's promise.
         let answer = unsafe { calls.register(device, start, bytes, kind) };
         let mut ranges = self.ranges.lock();
         match answer {
             Ok(kernel) => {
-                ranges.insert(start, Range { bytes, device, busy: false, kernel });
+                ranges.insert(start, Range { bytes, device, busy: false, guarded, kernel });
                 Ok(())
             }
             Err(error) => {
@@ -307,21 +336,25 @@ impl core::fmt::Debug for HostRegistry {
 pub struct Registered<M: HostMemory> {
     registry: Arc<HostRegistry>,
     memory: ManuallyDrop<M>,
-    uses: Mutex<Vec<(DeviceId, Stream)>>,
+    /// By the registry's numbers.
+    uses: Mutex<Vec<Stream>>,
     start: u64,
 }
 
 impl<M: HostMemory> Registered<M> {
     /// Tells that work queued on a stream uses the memory: the registration ends only after a wait for that stream, or
-    /// for its device where the driver answers that the stream is gone. On a device that the driver does not know no work
+    /// for its device where the stream has ended, as the runtime or [`stream_destroyed`](HostRegistry::stream_destroyed)
+    /// told or the driver answers. On a device that the driver does not know no work
     /// runs, so nothing is waited for.
     pub fn record_use(&self, device: DeviceId, stream: Stream) {
         if self.registry.driver.device_count().is_ok_and(|devices| device >= devices) {
             return;
         }
+        self.registry.heed();
+        let number = self.registry.streams.number(device, stream);
         let mut uses = self.uses.lock();
-        if !uses.contains(&(device, stream)) {
-            uses.push((device, stream));
+        if !uses.contains(&number) {
+            uses.push(number);
         }
     }
 
@@ -360,12 +393,13 @@ impl<M: HostMemory> Registered<M> {
     }
 
     fn end(&mut self) -> Result<()> {
+        self.registry.heed();
         let uses = self.uses.get_mut();
-        while let Some(&(device, stream)) = uses.last() {
-            wait_for_stream(&*self.registry.driver, device, stream)?;
+        while let Some(&number) = uses.last() {
+            self.registry.streams.wait(&*self.registry.driver, number)?;
             uses.pop();
         }
-        self.registry.unregister_raw(self.start)
+        self.registry.remove(self.start)
     }
 }
 
@@ -374,8 +408,13 @@ impl<M: HostMemory> Drop for Registered<M> {
         if self.end().is_ok() {
             // SAFETY: the guard is being dropped: nobody looks at the memory after this.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
+            return;
         }
-        // Otherwise the device may still reach the memory: it stays, for the rest of the process.
+        // The device may still reach the memory: it stays, for the rest of the process, and the registration is
+        // anybody's.
+        if let Some(range) = self.registry.ranges.lock().get_mut(&self.start) {
+            range.guarded = false;
+        }
     }
 }
 

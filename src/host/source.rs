@@ -167,30 +167,25 @@ impl HostDriver {
         let region = self.regions.lock().get(&address).copied();
         if region.is_some_and(|region| region.registered) {
             self.calls("aclrtHostUnregister")?.unregister(self.device, address)?;
-            if let Some(region) = self.regions.lock().get_mut(&address) {
-                (region.registered, region.kernel) = (false, None);
-            }
         }
-        match self.free(address) {
-            Ok(()) => {
-                self.regions.lock().remove(&address);
-                Ok(())
+        // Before the driver has it: another thread may get the same addresses as soon as it does.
+        self.regions.lock().remove(&address);
+        let answer = self.free(address);
+        if answer.is_err()
+            && let Some(mut region) = region
+        {
+            // The region stays in use: as it was, if that can be had.
+            if region.registered {
+                let again = self.register(address, region.bytes);
+                region.registered = match again {
+                    Ok(_) => true,
+                    Err((_, stays)) => stays,
+                };
+                region.kernel = again.ok();
             }
-            Err(error) => {
-                // The region stays in use: as it was, if that can be had.
-                if let Some(Region { bytes, registered: true, .. }) = region {
-                    let answer = self.register(address, bytes);
-                    if let Some(region) = self.regions.lock().get_mut(&address) {
-                        region.registered = match answer {
-                            Ok(_) => true,
-                            Err((_, stays)) => stays,
-                        };
-                        region.kernel = answer.ok();
-                    }
-                }
-                Err(error)
-            }
+            self.regions.lock().insert(address, region);
         }
+        answer
     }
 
     fn free(&self, address: u64) -> DriverResult<()> {

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::source::wait_for_stream;
 use crate::driver::{DeviceId, Driver, DriverResult, Event, Stream};
 use crate::sync::Mutex;
 
@@ -70,6 +71,14 @@ impl Streams {
     pub(super) fn stream(&self, number: Stream) -> Option<(DeviceId, Stream)> {
         let index = usize::try_from(number.0.checked_sub(1)?).ok()?;
         self.0.lock().streams.get(index).copied()
+    }
+
+    /// Waits for a stream by its number, or for its device where the stream has been forgotten: its handle may be
+    /// another one's by now.
+    pub(super) fn wait(&self, driver: &dyn Driver, number: Stream) -> DriverResult<()> {
+        let Some((device, stream)) = self.stream(number) else { return Ok(()) };
+        let is_known = self.0.lock().numbers.get(&(device, stream)) == Some(&number.0);
+        if is_known { wait_for_stream(driver, device, stream) } else { driver.synchronize_device(device) }
     }
 
     /// The devices whose streams have been used.

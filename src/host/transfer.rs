@@ -48,7 +48,7 @@ enum Pending {
     Nothing,
     /// The buffer's event was recorded behind it.
     Event,
-    /// It is on this stream, without an event.
+    /// It is on the stream of this number, without an event.
     Stream(Stream),
 }
 
@@ -161,7 +161,7 @@ impl StagingRing {
         let driver = self.pinned.driver();
         let waited = match (slot.pending, slot.event) {
             (Pending::Event, Some(event)) => driver.synchronize_event(self.device, event),
-            (Pending::Stream(stream), _) => driver.synchronize_stream(self.device, stream),
+            (Pending::Stream(number), _) => self.pinned.wait_for(number),
             (Pending::Event, None) | (Pending::Nothing, _) => Ok(()),
         };
         match waited {
@@ -186,7 +186,7 @@ impl StagingRing {
         // stream.
         unsafe { driver.copy_async(self.device, copy, stream) }?;
         let slot = &mut self.slots[at];
-        slot.pending = Pending::Stream(stream);
+        slot.pending = Pending::Stream(self.pinned.number(self.device, stream));
         let event = slot.event.map_or_else(|| driver.create_event(self.device), Ok);
         let recorded = event.and_then(|event| {
             slot.event = Some(event);

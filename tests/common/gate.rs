@@ -34,13 +34,15 @@ impl Holds {
 pub const WAITED: &str = "a stream was waited for";
 /// What is told when a wait for an event is over.
 pub const PASSED: &str = "an event was waited for";
+/// What is told when page-locked memory was given back.
+pub const FREED: &str = "page-locked memory was given back";
 /// What is told when a chunk was named for other processes.
 pub const NAMED: &str = "a chunk was named";
 /// What is told when a chunk of another process was imported.
 pub const IMPORTED: &str = "a chunk was imported";
 
 /// A function that is told of a call that moves, names, imports or copies memory or asks about a capture, by its ACL
-/// name, before it is made; and of [`WAITED`], [`PASSED`], [`NAMED`] and [`IMPORTED`].
+/// name, before it is made; and of [`WAITED`], [`PASSED`], [`FREED`], [`NAMED`] and [`IMPORTED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -48,6 +50,8 @@ pub struct GatedDriver {
     inner: SimDriver,
     /// Whether events behind nothing unfinished complete when asked about.
     prompt: bool,
+    /// Whether it has more than the basic calls for host memory.
+    offers_host_calls: bool,
     holds: Mutex<Holds>,
     watcher: Mutex<Option<Watcher>>,
     /// Where the next reservation begins.
@@ -57,7 +61,12 @@ pub struct GatedDriver {
 impl GatedDriver {
     pub fn new(inner: SimDriver) -> Self {
         let (holds, watcher, place) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { inner, prompt: true, holds, watcher, place }
+        Self { inner, prompt: true, offers_host_calls: false, holds, watcher, place }
+    }
+
+    /// One with all calls for host memory.
+    pub fn with_host_calls(inner: SimDriver) -> Self {
+        Self { offers_host_calls: true, ..Self::new(inner) }
     }
 
     /// One that leaves it to the machine when work ends.
@@ -247,7 +256,13 @@ impl Driver for GatedDriver {
     }
 
     fn free_host(&self, device: DeviceId, address: u64) -> DriverResult<()> {
-        self.inner.free_host(device, address)
+        let freed = self.inner.free_host(device, address);
+        self.tell(FREED);
+        freed
+    }
+
+    fn host_calls(&self) -> Option<&dyn ascend_alloc::driver::HostCalls> {
+        self.offers_host_calls.then(|| self.inner.host_calls()).flatten()
     }
 
     unsafe fn copy_async(&self, device: DeviceId, copy: HostCopy, stream: Stream) -> DriverResult<()> {

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{AclDriver, address_of, number, pointer};
 use crate::acl::{Acl, codes, sys};
 use crate::driver::{DeviceId, DriverError, DriverResult};
+use crate::signals::is_own_thread;
 
 /// A device that the driver has set, on a thread that is gone.
 #[derive(Clone, Copy)]
@@ -28,6 +29,7 @@ impl AclDriver {
         match self.acl.device_if_any() {
             Some(current) if current == number(device) => call(&self.acl),
             Some(_) => self.in_primary_context(device, call),
+            None if is_own_thread() => self.in_primary_context(device, call),
             None => self.on_other_thread(|| self.in_primary_context(device, call)),
         }
     }
