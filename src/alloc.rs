@@ -325,7 +325,7 @@ impl DeviceAllocator {
         Ok(self.used(device)?.map_or_else(unused, Device::stats))
     }
 
-    /// Lets all peaks of the device start again from the current values.
+    /// Lets all peaks of the device and its pools start again from the current values.
     ///
     /// # Errors
     ///
@@ -337,7 +337,7 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    /// Lets all sums and event counts of the device start again from zero.
+    /// Lets all sums and event counts of the device and its pools start again from zero.
     ///
     /// # Errors
     ///

@@ -279,6 +279,25 @@ fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
     allocator.check().unwrap();
 }
 
+/// Statistics of a pool start again with those of its device.
+#[test]
+fn statistics_of_pools_start_again_too() {
+    let (_sim, allocator) = rig(64 * MIB);
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let [kept, freed] = [4 * MIB, 8 * MIB].map(|bytes| allocator.allocate_in(pool, bytes, 0, STREAM).unwrap());
+    allocator.deallocate(freed).unwrap();
+    allocator.reset_peak_stats(0).unwrap();
+    allocator.reset_accumulated_stats(0).unwrap();
+    let (of_pool, of_device) = (allocator.pool_stats(pool).unwrap(), allocator.stats(0).unwrap());
+    let bytes = of_pool.allocated_bytes.all;
+    assert_eq!((bytes.peak, bytes.allocated, bytes.freed), (bytes.current, 0, 0));
+    // All there is, is of the pool.
+    assert_eq!(of_pool.allocated_bytes, of_device.allocated_bytes);
+    assert_eq!(of_pool.active_bytes, of_device.active_bytes);
+    assert_eq!(of_pool.reserved_bytes, of_device.reserved_bytes);
+    allocator.deallocate(kept).unwrap();
+}
+
 /// What is free behind a lent block is not lent with it: a graph captured since may have its addresses.
 #[test]
 fn a_lent_block_does_not_grow() {

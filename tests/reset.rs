@@ -180,3 +180,40 @@ fn what_is_held_from_before_does_nothing_to_what_came_after() {
     assert_eq!(sim.physical_bytes(0), 0);
     allocator.check().unwrap();
 }
+
+/// A release says only which pool is meant. A graph of before the reset that is destroyed late must not take the
+/// addresses from one that runs, and each capture has its release.
+#[test]
+fn graphs_of_before_are_released_before_those_of_now() {
+    for pool_first in [false, true] {
+        let (sim, allocator) = rig();
+        let pool = allocator.create_pool(0, PoolOptions::tagged("graph")).unwrap();
+        let capture = |pool| {
+            allocator.begin_capture(pool, RouteFilter::ThisThread).unwrap();
+            let block = allocator.allocate(0, 4 * M, 0, STREAM).unwrap();
+            allocator.end_route(pool).unwrap();
+            block
+        };
+        let old = [capture(pool), capture(pool)];
+        sim.reset_device_force(0).unwrap();
+        sim.set_device(0).unwrap();
+        allocator.device_was_reset(0).unwrap();
+        old.into_iter().for_each(|block| allocator.deallocate(block).unwrap());
+        let block = capture(pool);
+        allocator.deallocate(block).unwrap();
+        if pool_first {
+            allocator.release_pool(pool).unwrap();
+        }
+        for graphs in [1, 1, 0] {
+            allocator.empty_cache(None).unwrap();
+            assert!(sim.is_backed(block.0, 4 * M), "the new graph runs");
+            allocator.release_graph(pool).unwrap();
+            assert_eq!(allocator.pool_stats(pool).unwrap().graphs, graphs);
+        }
+        assert!(allocator.release_graph(pool).is_err());
+        allocator.empty_cache(None).unwrap();
+        assert_eq!(sim.physical_bytes(0), 0);
+        assert_eq!(allocator.pool_stats(pool).is_err(), pool_first, "gone with its last hold");
+        allocator.check().unwrap();
+    }
+}

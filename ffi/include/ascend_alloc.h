@@ -1721,8 +1721,8 @@ int ascend_alloc_capture_begin_with(uint64_t pool,
 
 /*
  A graph captured into the pool is gone, or its capture has failed: once for each
- ascend_alloc_capture_begin. ASCEND_ALLOC_STATUS_STATE when no graph holds the pool. A reset of the device has ended
- all graphs from before it: they are not to be released any more, because a release counts for one captured since.
+ ascend_alloc_capture_begin, also after a reset of the device, which ends all graphs: those that it has ended come first,
+ and their release does nothing else. ASCEND_ALLOC_STATUS_STATE when all were released.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */

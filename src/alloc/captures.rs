@@ -8,8 +8,10 @@ use super::device::Caller;
 use super::pools::{known, unknown};
 use super::routes::RouteFilter;
 use super::{DeviceAllocator, DevicePtr, PoolId};
+use crate::core::Core;
 use crate::core::block::BlockId;
 use crate::core::checkpoint::Saved;
+use crate::core::pool::PoolIndex;
 use crate::error::{Error, Result};
 use crate::hook::Action;
 
@@ -116,22 +118,28 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`] for a pool that does not exist, and for the default pool; [`Error::State`] while it sleeps.
     pub fn capture(&self, pool: PoolId, filter: RouteFilter) -> Result<Capture<'_>> {
-        let (number, generation) = self.start_capture(pool, filter)?;
+        let (number, generation) = self.start_capture(pool, filter, Core::fix)?;
         Ok(Capture { allocator: self, pool, number, generation, finished: false })
     }
 
     /// The same for callers that cannot keep a [`Capture`]: ended by [`end_route`](Self::end_route), and the
-    /// hold of the graph by [`release_graph`](Self::release_graph), whether the capture succeeded or not.
+    /// hold of the graph by [`release_graph`](Self::release_graph), once, whether the capture succeeded or not and also
+    /// after a reset of the device.
     ///
     /// # Errors
     ///
     /// As [`capture`](Self::capture).
     pub fn begin_capture(&self, pool: PoolId, filter: RouteFilter) -> Result<u64> {
-        self.start_capture(pool, filter).map(|(number, _)| number)
+        self.start_capture(pool, filter, Core::fix_by_name).map(|(number, _)| number)
     }
 
     /// The same; says also how often the device had been reset.
-    fn start_capture(&self, pool: PoolId, filter: RouteFilter) -> Result<(u64, u64)> {
+    fn start_capture(
+        &self,
+        pool: PoolId,
+        filter: RouteFilter,
+        fix: fn(&mut Core, PoolIndex),
+    ) -> Result<(u64, u64)> {
         if pool.serial == 0 {
             return Err(unknown(pool));
         }
@@ -145,30 +153,30 @@ impl DeviceAllocator {
             });
         }
         core.pools.get_mut(index).holders += 1;
-        core.fix(index);
+        fix(&mut core, index);
         core.capturing += 1;
         let generation = core.generation;
         drop(core);
         Ok((state.routes.begin(pool.serial, filter, Some(generation)), generation))
     }
 
-    /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone. A reset of the device has ended all
-    /// from before it: they are not to be released any more, because a release counts for one that was captured since.
+    /// A graph whose capture began with [`begin_capture`](Self::begin_capture) is gone; once for each. Which of a pool's
+    /// graphs it was is not said: where a reset of the device has ended some, these come first, and a release of
+    /// them does nothing else.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist, [`Error::State`] when no graph holds it.
+    /// [`Error::Argument`] for a pool that does not exist, [`Error::State`] when all its graphs were released.
     pub fn release_graph(&self, pool: PoolId) -> Result<()> {
         let state = self.device(pool.device)?;
         let mut core = state.core.lock();
         let index = known(&core, pool)?;
-        if !core.pools.get(index).is_fixed() {
+        if !core.unfix_by_name(index) {
             return Err(Error::State {
                 operation: "releasing a graph's hold on a pool",
                 reason: "no graph holds it; each release needs a capture before it",
             });
         }
-        core.unfix(index);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use super::device::Device;
 use crate::core::Core;
 use crate::core::snapshot::Snapshot;
-use crate::core::tally::{self, REQUESTED};
+use crate::core::tally::{self, Gauge, REQUESTED};
 use crate::stats::{StatArray, Stats};
 
 impl Device {
@@ -19,6 +19,7 @@ impl Device {
     pub(super) fn reset_peaks(&self) {
         let mut core = self.core.lock();
         core.tally.forget_peaks();
+        core.pools.gauges().for_each(Gauge::reset_peak);
         self.settle_peaks(&mut core);
     }
 
@@ -27,6 +28,7 @@ impl Device {
         let mut flow = self.front.flow();
         flow.add(&core.tally.flow);
         core.tally.restart_sums(flow);
+        core.pools.gauges().for_each(Gauge::reset_accumulated);
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {

@@ -130,6 +130,10 @@ pub(crate) struct Pool {
     pub(crate) fetching: u32,
     /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
+    /// Those of them that are released by the pool's name, which says no more.
+    named: u32,
+    /// Such graphs that a reset of the device has ended, and that are still to be released.
+    ended: u32,
     /// Set while its free blocks are merged all the same, because whole chunks are wanted.
     merging: bool,
     /// Whether it sleeps, and how.
@@ -157,6 +161,8 @@ impl Pool {
             released: false,
             fetching: 0,
             graphs: 0,
+            named: 0,
+            ended: 0,
             merging: false,
             sleep: None,
             holes: [List::default(); KINDS],
@@ -181,6 +187,12 @@ impl Pool {
     /// Whether nothing of it may be unmapped.
     pub(crate) fn is_fixed(&self) -> bool {
         self.graphs > 0
+    }
+
+    /// A reset has ended all graphs.
+    pub(super) fn end_graphs(&mut self) {
+        self.ended += core::mem::take(&mut self.named);
+        self.graphs = 0;
     }
 }
 
@@ -235,6 +247,12 @@ impl Pools {
     pub(crate) fn indices(&self) -> impl Iterator<Item = PoolIndex> {
         let there = self.pools.iter().enumerate().filter(|(_, pool)| pool.is_some());
         there.map(|(index, _)| index as PoolIndex)
+    }
+
+    /// The statistics of all pools.
+    pub(crate) fn gauges(&mut self) -> impl Iterator<Item = &mut Gauge> {
+        let pools = self.pools.iter_mut().flatten();
+        pools.flat_map(|pool| [&mut pool.allocated, &mut pool.active, &mut pool.reserved])
     }
 
     /// How many pools there are besides the default one.
@@ -293,6 +311,28 @@ impl Core {
         self.pools.get_mut(pool).graphs += 1;
     }
 
+    /// The same for a graph that will be released by the pool's name.
+    pub(crate) fn fix_by_name(&mut self, pool: PoolIndex) {
+        self.fix(pool);
+        self.pools.get_mut(pool).named += 1;
+    }
+
+    /// A graph is released by the pool's name; false when there is none. Those that a reset has ended come first: it is
+    /// not known which of all is meant, and the addresses of one that still runs must stay.
+    pub(crate) fn unfix_by_name(&mut self, pool: PoolIndex) -> bool {
+        let of = self.pools.get_mut(pool);
+        if of.ended > 0 {
+            of.ended -= 1;
+            self.reap(pool);
+        } else if of.named > 0 {
+            of.named -= 1;
+            self.unfix(pool);
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// A graph is gone.
     pub(crate) fn unfix(&mut self, pool: PoolIndex) {
         let graphs = &mut self.pools.get_mut(pool).graphs;
@@ -310,7 +350,8 @@ impl Core {
 
     /// Removes a pool that nobody holds and that has no segment.
     pub(crate) fn reap(&mut self, pool: PoolIndex) {
-        let held = self.pools.get(pool).holders > 0 || self.pools.get(pool).is_fixed();
+        let of = self.pools.get(pool);
+        let held = of.holders > 0 || of.is_fixed() || of.ended > 0;
         if pool == DEFAULT || held || self.segments.iter().any(|(_, segment)| segment.class.pool() == pool) {
             return;
         }

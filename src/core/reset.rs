@@ -36,7 +36,8 @@ impl Core {
         let pools: Vec<_> = self.pools.indices().collect();
         for pool in pools {
             let of = self.pools.get_mut(pool);
-            (of.graphs, of.fetching) = (0, 0);
+            of.end_graphs();
+            of.fetching = 0;
             of.sleep = None;
             self.reap(pool);
         }

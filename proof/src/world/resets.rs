@@ -34,8 +34,8 @@ impl Inner {
         }
         self.model.held.retain(|block| block.device != device);
         self.model.stale.extend(stale.into_iter().map(|address| (device, address)));
-        for pool in self.model.pools.iter_mut().filter(|pool| pool.device == device) {
-            pool.graphs = 0;
+        // Their graphs have ended, and each is to be released all the same.
+        for pool in self.model.pools.iter().filter(|pool| pool.device == device) {
             assert!(!granted(surface.is_asleep(pool.id), "the pool lives"), "a pool sleeps after a reset");
         }
         // Every other one is freed at once.
