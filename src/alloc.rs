@@ -151,6 +151,8 @@ pub struct DeviceAllocator {
     hook: crate::hook::HookSlot,
     /// Blocks of other processes.
     imports: Mutex<share::Imports>,
+    /// Whoever takes in memory that a source gave, which is compared with that of other devices.
+    sourcing: Mutex<()>,
     /// Streams and devices that ended, as far as the driver tells of them.
     changes: Arc<StateChanges>,
     /// For host memory: the bytes of a page.
@@ -207,6 +209,7 @@ impl DeviceAllocator {
             devices: (0..count).map(|_| OnceLock::new()).collect(),
             hook: crate::hook::HookSlot::default(),
             imports: Mutex::default(),
+            sourcing: Mutex::default(),
             changes,
             host_page: None,
             noting: AtomicBool::new(false),
@@ -496,6 +499,7 @@ impl DeviceAllocator {
             oom: self.tellers.oom.as_ref(),
             store: self.store.get().map(|store| &**store),
             all: &self.devices,
+            sourcing: &self.sourcing,
             device,
         }
     }

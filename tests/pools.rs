@@ -284,7 +284,8 @@ fn what_is_done_to_a_pool_leaves_lent_blocks_alone() {
 fn statistics_of_pools_start_again_too() {
     let (_sim, allocator) = rig(64 * MIB);
     let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
-    let [kept, freed] = [4 * MIB, 8 * MIB].map(|bytes| allocator.allocate_in(pool, bytes, 0, STREAM).unwrap());
+    let [kept, freed] =
+        [4 * MIB, 8 * MIB].map(|bytes| allocator.allocate_in(pool, bytes, 0, STREAM).unwrap());
     allocator.deallocate(freed).unwrap();
     allocator.reset_peak_stats(0).unwrap();
     allocator.reset_accumulated_stats(0).unwrap();

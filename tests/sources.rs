@@ -230,3 +230,36 @@ fn what_a_function_of_a_source_cannot_wait_for_is_refused() {
     rig.alloc.release_pool(pool).unwrap();
     rig.finish();
 }
+
+/// Gives the same address to whoever asks.
+struct Stubborn;
+
+impl PoolSource for Stubborn {
+    fn allocate(&self, _device: DeviceId, _bytes: u64, _stream: Stream) -> Option<u64> {
+        Some(1 << 45)
+    }
+
+    fn free(&self, _device: DeviceId, _address: u64, _bytes: u64) {}
+}
+
+/// A block is found by its address, whatever device it is of.
+#[test]
+fn the_same_memory_is_not_taken_for_two_devices() {
+    let rig = Rig::new();
+    let pools = [0, 1].map(|device| {
+        let mut options = PoolOptions::default();
+        options.source = Some(Arc::new(Stubborn));
+        rig.alloc.create_pool(device, options).unwrap()
+    });
+    let first = rig.alloc.allocate_in(pools[0], 4 * M, 0, STREAM).unwrap();
+    let second = rig.alloc.allocate_in(pools[1], 4 * M, 0, STREAM);
+    assert!(matches!(second, Err(Error::State { .. })), "{second:?}");
+    rig.alloc.check().unwrap();
+    rig.alloc.deallocate(first).unwrap();
+    rig.alloc.empty_cache(None).unwrap();
+    // Once it has gone back, the other may have it.
+    let second = rig.alloc.allocate_in(pools[1], 4 * M, 0, STREAM).unwrap();
+    assert_eq!((second, rig.alloc.block_info(second).unwrap().device), (first, 1));
+    rig.alloc.deallocate(second).unwrap();
+    rig.finish();
+}

@@ -62,6 +62,8 @@ pub(super) struct Caller<'a> {
     pub(super) store: Option<&'a dyn ContentStore>,
     /// All devices of the allocator: they share one address space.
     pub(super) all: &'a [OnceLock<Device>],
+    /// See [`DeviceAllocator`](super::DeviceAllocator). Taken before any device's core.
+    pub(super) sourcing: &'a Mutex<()>,
     pub(super) device: &'a Device,
 }
 

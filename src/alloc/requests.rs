@@ -179,11 +179,14 @@ impl Caller<'_> {
         }
         self.follow_epochs(&core, &step);
         let mut under_way = UnderWay::begin(self.device, &mut core, step.may_help_others());
-        let generation = core.generation;
+        let (generation, sourced) = (core.generation, matches!(step, Step::Classic(_, _, _, Some(_))));
         drop(core);
         let mut calls = DriverCalls::default();
         let outcome = perform::perform(self.performer(), step, &mut calls);
         let now = self.driver.now();
+        // Two sources may give the same memory at the same time.
+        let turn = sourced.then(|| self.sourcing.lock());
+        request.overlaps = sourced && self.overlaps_elsewhere(&outcome);
         let mut core = self.device.core.lock();
         let frees = core.all_frees();
         core.clock.note(frees, now);
@@ -194,6 +197,7 @@ impl Caller<'_> {
         } else {
             request.fail_by_reset();
         }
+        drop(turn);
         under_way.end(&mut core);
         if core.ungranted.is_empty() { core } else { self.grant_later(core, request) }
     }
@@ -564,6 +568,7 @@ impl Request {
             no_wide: false,
             no_space: false,
             crowded: false,
+            overlaps: false,
             retried: false,
             reset: false,
             spared: smallvec::SmallVec::new(),

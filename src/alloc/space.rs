@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::device::Caller;
 use super::requests::Guard;
-use crate::core::plan::{Request, Step};
+use crate::core::plan::{Outcome, Request, Step};
 use crate::core::segment::Class;
 
 impl Caller<'_> {
@@ -63,6 +63,15 @@ impl Caller<'_> {
         let freed = before.saturating_sub(core.tally.address_space);
         self.tell(core);
         freed
+    }
+
+    /// Whether memory that a source gave overlaps what another device has: a block is found by its address alone. No lock
+    /// of a device is held.
+    pub(super) fn overlaps_elsewhere(&self, outcome: &Outcome) -> bool {
+        let Outcome::Classic(_, bytes, Ok(Some(base))) = *outcome else { return false };
+        let others = self.all.iter().filter_map(OnceLock::get);
+        let mut others = others.filter(|&other| !core::ptr::eq(other, self.device));
+        others.any(|other| other.core.lock().overlaps_another(base, bytes))
     }
 
     /// Lets all segments go that nobody needs, as far as their memory is known to be idle.

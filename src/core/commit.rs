@@ -315,7 +315,7 @@ impl Core {
             }
         };
         if sourced {
-            if self.overlaps_another(base, bytes) {
+            if request.overlaps || self.overlaps_another(base, bytes) {
                 self.classic -= counted;
                 request.failure = Some(Error::State {
                     operation: "taking memory from a pool's source",
@@ -348,7 +348,7 @@ impl Core {
 
     /// Whether a range lies in memory that is not on its way back: what another thread is just giving back may
     /// be given out again before that thread can note that it is gone.
-    fn overlaps_another(&self, base: u64, bytes: u64) -> bool {
+    pub(crate) fn overlaps_another(&self, base: u64, bytes: u64) -> bool {
         let leaves = |segment: &Segment| {
             let first = &self.blocks[segment.first];
             segment.class.is_classic() && first.state == State::Busy && first.len == segment.len

@@ -75,6 +75,8 @@ pub(crate) struct Request {
     pub(crate) no_space: bool,
     /// The last one was refused for lack of address space.
     pub(crate) crowded: bool,
+    /// What a source has just given overlaps memory of another device.
+    pub(crate) overlaps: bool,
     /// Whether memory had to be given back or waited for.
     pub(crate) retried: bool,
     /// The device was reset while the driver was called for it.
