@@ -133,6 +133,12 @@ fn the_other_process() {
                 }
                 sim.ipc_open_event(&handle)
             }
+            // An event of its own; what its handle differs by from others.
+            "make" => sim.create_event_ex(EVENT_IPC).and_then(|event| {
+                let handle = sim.ipc_event_handle(event)?;
+                sim.record_event(event, 0)?;
+                Ok(u64::from_ne_bytes(std::array::from_fn(|at| handle[8 + at])))
+            }),
             "record" => sim.record_event(number(1), 0).map(|()| 0),
             "query" => sim.query_event_status(number(1)).map(u64::from),
             "wait" => sim.stream_wait_event(0, number(1)).and(sim.synchronize_stream(0)).map(|()| 0),
@@ -338,6 +344,39 @@ fn an_event_is_recorded_and_waited_for_in_two_processes() {
     assert_eq!(other.ask("lag"), "0");
     assert_eq!(other.ask(&format!("record {theirs}")), "0");
     assert_eq!((sim.query_event(old), sim.query_event_status(old)), (Ok(false), Ok(false)));
+}
+
+/// Whoever waits for a process that is gone is told, whoever of the two made the event.
+#[test]
+fn records_of_a_process_that_is_gone_are_lost() {
+    for own in [false, true] {
+        let sim = machine(BackingMode::MetadataOnly);
+        sim.executor().set_lag(LAG_NEVER);
+        let mut other = Other::start("tables");
+        assert_eq!(other.ask("lag"), "0");
+        let event = if own {
+            let event = sim.create_event_ex(EVENT_IPC).unwrap();
+            let hex: String =
+                sim.ipc_event_handle(event).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+            let theirs = other.number(&format!("event {hex}"));
+            assert_eq!(other.ask(&format!("record {theirs}")), "0");
+            event
+        } else {
+            let name = other.number("make").to_ne_bytes();
+            let mut handle = [0; 64];
+            handle[..8].copy_from_slice(b"acl-simE");
+            handle[8..16].copy_from_slice(&name);
+            sim.ipc_open_event(&handle).unwrap()
+        };
+        let stream = sim.create_stream().unwrap();
+        sim.stream_wait_event(stream, event).unwrap();
+        assert_eq!(sim.query_event_status(event), Ok(false));
+        other.child.kill().unwrap();
+        assert_eq!(sim.synchronize_event(event), Err(codes::RT_DRV_INTERNAL_ERROR));
+        assert_eq!(sim.query_event_status(event), Err(codes::RT_DRV_INTERNAL_ERROR));
+        // A stream that waits for it goes on.
+        sim.synchronize_stream(stream).unwrap();
+    }
 }
 
 #[test]

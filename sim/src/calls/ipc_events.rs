@@ -1,15 +1,17 @@
 //! Events that processes share. Both sides may record them; queries and waits look at the records of
 //! all processes.
 
-use std::sync::Arc;
+use std::io::ErrorKind;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
 use crate::codes;
 use crate::exec::{EVENT_IPC, EventMirror, Task, WAIT_FOREVER, Work};
-use crate::memory::{ShareId, SharedCounters};
+use crate::memory::{COUNTERS, ShareId, SharedCounters};
 use crate::refusal::{Answer, Refusal, refuse};
 use crate::sim::{Inner, Sim};
 
@@ -23,19 +25,51 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Between two looks at another process's records.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The records of all processes: queued and done.
+/// Looks at another process's records between two looks whether it is still there.
+const LOOKS: u32 = 50;
+/// Counters of all processes together: records queued and done.
+const OF_ALL: usize = 2;
+/// Counters of each process that records, behind those: its number, and the same of it.
+const OF_EACH: usize = 3;
+
+/// The records of all processes.
 struct Records {
     id: ShareId,
     counters: SharedCounters,
+    /// Where this process's own are, unless too many others record.
+    own: OnceLock<Option<usize>>,
+}
+
+impl Records {
+    fn new(id: ShareId, counters: SharedCounters) -> Arc<Self> {
+        Arc::new(Self { id, counters, own: OnceLock::new() })
+    }
+
+    /// Counts one more of this process; `which` of its counters.
+    fn count_own(&self, which: usize) {
+        let (all, this) = (self.counters.get(), u64::from(std::process::id()));
+        let own = self.own.get_or_init(|| {
+            let mut places = (OF_ALL..=COUNTERS - OF_EACH).step_by(OF_EACH);
+            places.find(|&at| match all[at].compare_exchange(0, this, Relaxed, Relaxed) {
+                Ok(_) => true,
+                Err(known) => known == this,
+            })
+        });
+        if let Some(at) = *own {
+            all[at + which].fetch_add(1, Relaxed);
+        }
+    }
 }
 
 impl EventMirror for Records {
     fn recorded(&self) {
+        self.count_own(1);
         self.counters.get()[0].fetch_add(1, Relaxed);
     }
 
     fn done(&self) {
         self.counters.get()[1].fetch_add(1, Release);
+        self.count_own(2);
     }
 
     fn count(&self) -> u64 {
@@ -44,6 +78,13 @@ impl EventMirror for Records {
 
     fn is_done(&self, count: u64) -> bool {
         self.counters.get()[1].load(Acquire) >= count
+    }
+
+    fn is_lost(&self) -> bool {
+        self.counters.get()[OF_ALL..].chunks_exact(OF_EACH).any(|each| {
+            let [process, queued, done] = [0, 1, 2].map(|at: usize| AtomicU64::load(&each[at], Relaxed));
+            process != 0 && queued > done && !is_alive(process)
+        })
     }
 
     fn name(&self) -> (u32, u32) {
@@ -64,7 +105,7 @@ impl Sim {
                 None => {
                     let id = ShareId::new();
                     let counters = SharedCounters::create(id).map_err(|error| Refusal::from(error).code)?;
-                    exec.mirror_event(event, Arc::new(Records { id, counters }))?;
+                    exec.mirror_event(event, Records::new(id, counters))?;
                     exec.event_mirror(event)?.ok_or(codes::RT_INTERNAL_ERROR)?
                 }
             };
@@ -98,7 +139,7 @@ impl Sim {
             let counters = SharedCounters::open(id)?;
             let executor = &self.inner.executor;
             let event = Inner::executed(executor.create_event(context, EVENT_IPC, true))?;
-            Inner::executed(executor.mirror_event(event, Arc::new(Records { id, counters })))?;
+            Inner::executed(executor.mirror_event(event, Records::new(id, counters)))?;
             self.inner.shares_events.store(true, Relaxed);
             Ok(event)
         })
@@ -113,12 +154,18 @@ impl Sim {
         }
     }
 
-    /// Whether the records of other processes are done too.
+    /// Whether the records of other processes are done too; an error once they never will be.
     pub(super) fn others_done(&self, event: u64) -> Result<bool, i32> {
-        Ok(self.mirror_of(event)?.is_none_or(|mirror| mirror.is_done(mirror.count())))
+        let Some(mirror) = self.mirror_of(event)? else { return Ok(true) };
+        let count = mirror.count();
+        // The process may have ended just behind its last record.
+        if !mirror.is_done(count) && mirror.is_lost() && !mirror.is_done(count) {
+            return Err(codes::RT_DRV_INTERNAL_ERROR);
+        }
+        Ok(mirror.is_done(count))
     }
 
-    /// Waits for the records of other processes, up to `timeout` milliseconds.
+    /// Waits for the records of other processes, up to `timeout` milliseconds; an error once they never will be done.
     pub(super) fn wait_for_others(&self, event: u64, timeout: i32) -> Result<(), i32> {
         /// The wait for an event took longer than allowed.
         const EVENT_SYNC_TIMEOUT: i32 = 507_047;
@@ -126,11 +173,15 @@ impl Sim {
         let count = mirror.count();
         let limit =
             if timeout == WAIT_FOREVER { PATIENCE } else { Duration::from_millis(timeout.max(0) as u64) };
-        if wait(&*mirror, count, limit) { Ok(()) } else { Err(EVENT_SYNC_TIMEOUT) }
+        match wait(&*mirror, count, limit) {
+            Waited::Done => Ok(()),
+            Waited::Late => Err(EVENT_SYNC_TIMEOUT),
+            Waited::Lost => Err(codes::RT_DRV_INTERNAL_ERROR),
+        }
     }
 
     /// Lets a stream wait for a shared event: for this process's record, if there is one, and for
-    /// those of the others. False if the event is not shared.
+    /// those of the others. Where one of these is lost the stream goes on. False if the event is not shared.
     pub(super) fn queue_shared_wait(&self, context: u32, stream: u64, event: u64) -> Answer<bool> {
         let executor = &self.inner.executor;
         let Some(mirror) = Inner::executed(self.mirror_of(event))? else { return Ok(false) };
@@ -149,14 +200,41 @@ impl Sim {
     }
 }
 
-/// Waits for the first `count` records; false when the time is over.
-fn wait(mirror: &dyn EventMirror, count: u64, limit: Duration) -> bool {
+/// What a wait came to.
+enum Waited {
+    Done,
+    /// The time is over.
+    Late,
+    /// Who recorded is gone.
+    Lost,
+}
+
+/// Waits for the first `count` records.
+fn wait(mirror: &dyn EventMirror, count: u64, limit: Duration) -> Waited {
     let start = Instant::now();
+    let mut looks = 0;
     while !mirror.is_done(count) {
+        looks += 1;
+        // The process may have ended just behind its last record.
+        if looks % LOOKS == 0 && mirror.is_lost() && !mirror.is_done(count) {
+            return Waited::Lost;
+        }
         if start.elapsed() >= limit {
-            return false;
+            return Waited::Late;
         }
         thread::sleep(PAUSE);
     }
-    true
+    Waited::Done
+}
+
+/// Whether a process runs; one that has ended and waits to be collected does not.
+fn is_alive(process: u64) -> bool {
+    match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        // The second field is a name in brackets that may hold anything.
+        Ok(text) => {
+            let state = text.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next());
+            !matches!(state, Some('Z' | 'X'))
+        }
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
 }

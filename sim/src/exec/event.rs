@@ -38,6 +38,8 @@ pub trait EventMirror: Send + Sync {
     fn count(&self) -> u64;
     /// Whether the first `count` records of all processes are done.
     fn is_done(&self, count: u64) -> bool;
+    /// Whether a process is gone whose records are not done: they never will be.
+    fn is_lost(&self) -> bool;
     /// What it is called among processes: process and number.
     fn name(&self) -> (u32, u32);
 }

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) use backing::Backing;
 pub(crate) use host::{check_register_flags, check_register_kind};
 #[cfg(target_os = "linux")]
-pub(crate) use shared::{MOST_PIDS, ShareId, SharedCounters};
+pub(crate) use shared::{COUNTERS, MOST_PIDS, ShareId, SharedCounters};
 pub(crate) use transfer::Span;
 pub(crate) use vmm_check::Caller;
 

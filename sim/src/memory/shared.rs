@@ -272,12 +272,15 @@ impl SharedFile {
     }
 }
 
-/// Two counters that processes share, in a file like those of chunks.
+/// How many counters an event has.
+pub(crate) const COUNTERS: usize = 512;
+
+/// Counters that processes share, in a file like those of chunks.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     /// Keeps the file findable for others.
     _file: SharedFile,
-    at: NonNull<[AtomicU64; 2]>,
+    at: NonNull<[AtomicU64; COUNTERS]>,
 }
 
 // SAFETY: the counters are atomic and stay mapped as long as the object lives.
@@ -286,7 +289,7 @@ unsafe impl Send for SharedCounters {}
 unsafe impl Sync for SharedCounters {}
 
 impl SharedCounters {
-    /// New counters, both 0.
+    /// New counters, all 0.
     pub(crate) fn create(id: ShareId) -> Result<Self, ShareError> {
         let (size, prop) = (HEADER_ALIGN, PhysicalProp::device(0));
         Self::over(SharedFile::create(id, &Shape { size, page: size, prop, open: true })?)
@@ -309,7 +312,7 @@ impl SharedCounters {
     }
 
     /// The counters.
-    pub(crate) fn get(&self) -> &[AtomicU64; 2] {
+    pub(crate) fn get(&self) -> &[AtomicU64; COUNTERS] {
         // SAFETY: mapped until this object is dropped, aligned to a page, and atomics may be shared
         // with other processes; every content is a valid number.
         unsafe { self.at.as_ref() }
