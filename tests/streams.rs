@@ -343,3 +343,32 @@ fn a_captured_stream_is_no_reason_to_wait_for_the_device() {
     on_device(&|| sim.capture_end(s1.0).is_ok());
     world.close();
 }
+
+/// What a destroyed stream freed opens only when the device was waited for. With room to spare that is done where nobody
+/// else works; others would be waited for, too.
+#[test]
+fn with_room_to_spare_the_device_is_not_waited_for_while_others_work() {
+    for freed in [false, true] {
+        let mut world = Setup::default().capacity(256 * M).build();
+        let (gone, busy, s0) = (world.stream(), world.stream(), world.stream());
+        let working = world.alloc(20 * M, busy);
+        world.work(busy, "long work", working);
+        let block = world.alloc(40 * M, gone);
+        world.free(block);
+        if freed {
+            world.free(working);
+        }
+        world.destroy(gone);
+        let before = world.sim.counters();
+        let other = world.alloc(40 * M, s0);
+        assert_ne!(other, block);
+        let host: Vec<_> = waits(&world, &before).into_keys().filter(|name| name.contains("Sync")).collect();
+        assert_eq!(host, [""; 0], "freed: {freed}");
+        world.finish(busy);
+        let (before, held) = (world.sim.counters(), world.reserved());
+        world.alloc(40 * M, s0);
+        assert_eq!(world.reserved(), held, "freed: {freed}");
+        assert_eq!(waits(&world, &before), [("aclrtSynchronizeDevice", 1)].into(), "freed: {freed}");
+        world.close();
+    }
+}

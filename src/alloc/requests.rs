@@ -551,6 +551,7 @@ impl Request {
             polled: false,
             closed: false,
             joined: false,
+            looked: false,
             marked: false,
             ended: false,
             returned: 0,

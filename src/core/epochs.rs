@@ -203,6 +203,26 @@ impl Core {
         if held < bytes.max(1) { Vec::new() } else { ids }
     }
 
+    /// The streams on which work may be queued: those of blocks that are in use, unless they were just `asked`, and those
+    /// that are not known to have passed all that was freed.
+    pub(super) fn maybe_working(&self, asked: bool) -> Ids {
+        let works = |state: &StreamState| {
+            let used = state.out > 0 || state.recorded > 0 || state.in_front;
+            let unknown = used && (!asked || state.broken);
+            state.alive && (unknown || state.has_open_work() || !state.passed(state.open - 1))
+        };
+        let states = self.streams.iter().enumerate();
+        states.filter(|(_, state)| works(state)).map(|(id, _)| id as StreamId).collect()
+    }
+
+    /// Asks streams whether they have passed all that is queued on them.
+    pub(super) fn ask_for_work(&mut self, request: &mut Request, mut ids: Ids) -> Step {
+        request.looked = true;
+        ids.retain(|&mut id| !self.streams[id as usize].broken);
+        self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
+        Step::RecordAndAsk(self.begin_closing(&ids))
+    }
+
     /// The streams that hold memory back which the request could use if its stream waited for them on
     /// the device: what they freed and what waits for them. None unless that is worth an event. `lack`: bytes that it
     /// cannot have otherwise, where memory is short.

@@ -59,6 +59,8 @@ pub(super) enum Chunks {
     CloseFirst,
     /// The epoch of the stream should be closed for those that come later.
     MarkFirst(StreamId),
+    /// These streams should be asked whether they are idle, so that a wait for the device would hold nobody up.
+    AskFirst(Ids),
     /// The device should be waited for, because that alone opens the memory of these destroyed streams.
     WaitFirst(Vec<StreamId>),
     /// The stream should wait for others on the device before growing beyond the headroom.
@@ -267,6 +269,10 @@ impl Core {
                 self.abandon(remap);
                 return Some(self.mark(request, stream));
             }
+            Chunks::AskFirst(ids) => {
+                self.abandon(remap);
+                return Some(self.ask_for_work(request, ids));
+            }
             Chunks::WaitFirst(gone) => {
                 self.abandon(remap);
                 let close = |id: StreamId| (id, self.streams[id as usize].close_epoch());
@@ -324,7 +330,12 @@ impl Core {
         // While a graph is captured on the device nobody may wait for it; what is refused once is not asked for again.
         if left > 0 && !pressed && !request.captured {
             let gone = self.left_behind(left * granule);
-            if !gone.is_empty() {
+            // With room to spare nobody is held up for it: while others work, the request grows.
+            let working = if gone.is_empty() { Ids::new() } else { self.maybe_working(request.looked) };
+            if !working.is_empty() && !request.looked {
+                return Chunks::AskFirst(working);
+            }
+            if !gone.is_empty() && working.is_empty() {
                 return Chunks::WaitFirst(gone);
             }
         }

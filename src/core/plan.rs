@@ -40,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) closed: bool,
     /// Whether the request's stream was made to wait for others on the device.
     pub(crate) joined: bool,
+    /// Whether all streams were asked if they are idle.
+    pub(crate) looked: bool,
     /// Whether an event was recorded for those that come after it.
     pub(crate) marked: bool,
     /// Whether what it created was given back before it fails.
