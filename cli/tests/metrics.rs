@@ -221,6 +221,49 @@ fn exported_statistics_become_prometheus_text() {
 }
 
 #[test]
+fn a_pattern_stands_for_all_allocators_of_processes_that_have_not_ended() {
+    let folder = file("exports", b"").with_extension("of-processes");
+    let _left_by_an_earlier_run = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let pattern = folder.join("stats-%p.json");
+    let allocators = [exporting(&pattern, ""), exporting(&pattern, "")];
+    let blocks = [1, 2].map(|count: usize| {
+        let of = &allocators[count - 1];
+        (0..count).map(|_| of.allocate(0, 3 << 20, 0, Stream(0)).unwrap()).collect::<Vec<_>>()
+    });
+    let process = std::process::id();
+    let live = |more: &str| {
+        format!("ascend_alloc_blocks_live{{device=\"0\",process=\"{process}\"{more},pool=\"all\"}}")
+    };
+    let (first, second) = (live(""), live(",allocator=\"2\""));
+    let mut text = eventually(|| {
+        let run = run(&["metrics", pattern.to_str().unwrap()]);
+        (run.code == 0 && run.out.contains(&first) && run.out.contains(&second)).then_some(run.out)
+    });
+    assert_eq!([&first, &second].map(|line| value(&text, line)), [1.0, 2.0]);
+
+    // Numbers of processes are smaller than that.
+    let gone = folder.join("stats-999999999.json");
+    let said = fs::read_to_string(folder.join(format!("stats-{process}.json"))).unwrap();
+    fs::write(&gone, said.replacen(&process.to_string(), "999999999", 1)).unwrap();
+    let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    fs::File::options().write(true).open(&gone).unwrap().set_modified(hour_ago).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(folder.join("stats-999999998.json")).unwrap());
+    let run_of = |path: &Path| run(&["metrics", path.to_str().unwrap()]);
+    let answer = run_of(&pattern);
+    assert_eq!((answer.code, answer.err.as_str()), (0, ""));
+    text = answer.out;
+    assert!(text.contains(&first) && !text.contains("99999999"), "{text}");
+    let named = run_of(&gone);
+    assert!(named.code == 0 && named.out.contains("process=\"999999999\""), "{}", named.err);
+    for (of, blocks) in allocators.iter().zip(blocks) {
+        blocks.into_iter().for_each(|block| of.deallocate(block).unwrap());
+    }
+    drop(allocators);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn what_cannot_be_read_is_said() {
     let no_document =
         file("no-document.json", b"{\"format\":\"other\",\"version\":1,\"process\":1,\"devices\":[]}");

@@ -1,5 +1,6 @@
 //! Metrics as Prometheus reads them: printed, or served.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use super::source;
 
 const EXITS: &str = "\
 PATH is what stats_export names in the process that is looked at: a file or a Unix socket; %p in its name
-stands for every process. Without one, the configuration of this environment says it.
+stands for every process that has not ended. Without one, the configuration of this environment says it.
 
 Exit status: 0 all was printed; 1 something could not be read, what could was printed; 2 an option was refused, or
 nothing could be read or served.";
@@ -55,7 +56,7 @@ impl Metrics {
             eprintln!("warning: {failure}");
         }
         if text.is_empty() {
-            return Err("there are no statistics to print".to_owned());
+            return Err("there are no statistics of running processes to print".to_owned());
         }
         match io::stdout().write_all(text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -90,8 +91,12 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
 fn scrape(paths: &[PathBuf]) -> Result<(String, Vec<String>), String> {
     let (mut readings, mut failures) = (Vec::new(), Vec::new());
     for path in source::expand(paths) {
+        // What a process has left behind is shown where it is asked for by its name.
+        let of_pattern = source::process_of(&path, paths);
         match source::read(&path) {
+            Ok(reading) if of_pattern.is_some() && reading.is_left_behind() => {}
             Ok(reading) => readings.push(reading),
+            Err(_) if of_pattern.is_some_and(source::has_ended) => {}
             Err(reason) => failures.push(reason),
         }
     }
@@ -99,9 +104,15 @@ fn scrape(paths: &[PathBuf]) -> Result<(String, Vec<String>), String> {
         return Ok((String::new(), failures));
     }
     let text = text_of(|| {
+        let mut allocators: BTreeMap<u32, u32> = BTreeMap::new();
         for document in readings.iter().map(|reading| &reading.document) {
-            let process = [("process", document.process.to_string())];
-            document.devices.iter().for_each(|device| device.figures().publish(&process));
+            let allocator = allocators.entry(document.process).or_default();
+            *allocator += 1;
+            let mut labels = vec![("process", document.process.to_string())];
+            if *allocator > 1 {
+                labels.push(("allocator", allocator.to_string()));
+            }
+            document.devices.iter().for_each(|device| device.figures().publish(&labels));
         }
     })?;
     Ok((text, failures))

@@ -27,6 +27,31 @@ pub struct Reading {
     pub age: Duration,
 }
 
+impl Reading {
+    /// How old a file may be before its process is taken for silent.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.document.period_ms.saturating_mul(3).max(1_000))
+    }
+
+    /// Whether the process told it when it was to.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.age <= self.patience()
+    }
+
+    /// Whether it is the last that a process has said that is there no more.
+    #[must_use]
+    pub fn is_left_behind(&self) -> bool {
+        !self.is_fresh() && has_ended(self.document.process)
+    }
+}
+
+/// Whether there is no such process, as far as can be seen from here.
+#[must_use]
+pub fn has_ended(process: u32) -> bool {
+    !Path::new(&format!("/proc/{process}")).exists()
+}
+
 /// The paths to look at: those given, or the one that the environment's configuration has.
 ///
 /// # Errors
@@ -52,17 +77,48 @@ pub fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
 
 fn matching(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let Some((before, after)) = name.split_once(PROCESS) else { return vec![path.to_owned()] };
+    if !name.contains(PROCESS) {
+        return vec![path.to_owned()];
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let numbered = entries.filter(|entry| {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(before)?.strip_suffix(after));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    let of_processes = entries.filter_map(|entry| {
+        let which = process_in(&name, entry.file_name().to_str()?)?;
+        Some((which, entry.path()))
     });
-    let mut found: Vec<PathBuf> = numbered.map(|entry| entry.path()).collect();
+    let mut found: Vec<_> = of_processes.collect();
     found.sort();
-    found
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The process that a path has in the place of a pattern's `%p`; nothing for a path that is named as it is.
+#[must_use]
+pub fn process_of(path: &Path, patterns: &[PathBuf]) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    let patterns = patterns.iter().filter(|&pattern| pattern != path);
+    let mut names = patterns.filter_map(|pattern| pattern.file_name()?.to_str());
+    names.find_map(|pattern| process_in(pattern, name)).map(|(process, _)| process)
+}
+
+/// The process that a name has in the place of `%p`, and which of its allocators it is of: the second one puts its number
+/// behind the first dot, `stats-7.2.json`.
+fn process_in(pattern: &str, name: &str) -> Option<(u32, u32)> {
+    let (before, after) = pattern.split_once(PROCESS)?;
+    let digits = |name: &str| -> Option<u32> {
+        let number = name.strip_prefix(before)?.strip_suffix(after)?;
+        number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok())?
+    };
+    let second = || without_number(name).and_then(|(name, number)| Some((digits(&name)?, number)));
+    digits(name).map(|process| (process, 1)).or_else(second)
+}
+
+/// A name without the number, from 2 on, behind its first dot; and that.
+fn without_number(name: &str) -> Option<(String, u32)> {
+    let (head, rest) = name.split_once('.')?;
+    let (number, tail) =
+        rest.split_once('.').map_or((rest, String::new()), |(number, tail)| (number, format!(".{tail}")));
+    let number = number.parse().ok().filter(|which: &u32| *which >= 2 && which.to_string() == number)?;
+    Some((format!("{head}{tail}"), number))
 }
 
 /// Reads what a process says now, or said last.
@@ -99,12 +155,23 @@ mod tests {
     fn a_pattern_finds_processes_only() {
         let folder = std::env::temp_dir().join(format!("ascend-alloc-pattern-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        for name in ["stats-12.json", "stats-7.json", "stats-.json", "stats-x.json", "stats-12.json.9.new"] {
+        let others =
+            ["stats-.json", "stats-x.json", "stats-12.json.9.new", "stats-12.1.json", "stats-12.x.json"];
+        let of_processes = ["stats-7.json", "stats-7.31.json", "stats-12.json", "stats-12.2.json"];
+        for name in others.iter().chain(&of_processes) {
             fs::write(folder.join(name), "").unwrap();
         }
-        let found = expand(&[folder.join("stats-%p.json"), folder.join("other.json")]);
-        let expected = ["stats-12.json", "stats-7.json", "other.json"].map(|name| folder.join(name));
-        assert_eq!(found, expected);
+        let paths = [folder.join("stats-%p.json"), folder.join("other.json")];
+        let mut expected = of_processes.map(|name| folder.join(name)).to_vec();
+        let processes: Vec<_> = expected.iter().map(|path| process_of(path, &paths)).collect();
+        assert_eq!(processes, [Some(7), Some(7), Some(12), Some(12)]);
+        assert_eq!(process_of(&paths[1], &paths), None);
+        expected.push(paths[1].clone());
+        assert_eq!(expand(&paths), expected);
+        fs::write(folder.join("stats-12"), "").unwrap();
+        fs::write(folder.join("stats-12.3"), "").unwrap();
+        let without_ending = ["stats-12", "stats-12.3"].map(|name| folder.join(name));
+        assert_eq!(expand(&[folder.join("stats-%p")]), without_ending);
         fs::remove_dir_all(&folder).unwrap();
         assert!(expand(&[folder.join("stats-%p.json")]).is_empty());
     }

@@ -209,15 +209,15 @@ fn look_at(process: &mut Process, path: &Path) {
     let reading = match source::read(path) {
         Ok(reading) => reading,
         Err(reason) => {
-            let ended = process.now.as_ref().is_some_and(|document| has_ended(document.process));
+            let ended = process.now.as_ref().is_some_and(|document| source::has_ended(document.process));
             process.state = if ended { State::Ended } else { State::Unreadable(reason) };
             return;
         }
     };
     let number = reading.document.process;
-    process.state = if reading.age <= patience(reading.document.period_ms) {
+    process.state = if reading.is_fresh() {
         State::Telling
-    } else if has_ended(number) {
+    } else if reading.is_left_behind() {
         State::Ended
     } else {
         State::Silent(reading.age)
@@ -236,16 +236,6 @@ fn look_at(process: &mut Process, path: &Path) {
         }
         _ => process.before = process.now.replace(reading.document),
     }
-}
-
-/// How old a file may be before its process is taken for silent.
-fn patience(period_ms: u64) -> Duration {
-    Duration::from_millis(period_ms.saturating_mul(3).max(1_000))
-}
-
-/// Whether there is no such process, as far as can be seen from here.
-fn has_ended(process: u32) -> bool {
-    !Path::new(&format!("/proc/{process}")).exists()
 }
 
 #[cfg(test)]
