@@ -56,7 +56,7 @@ impl OomReports {
         let path = OwnPath::for_ever(observe.oom_report.as_ref()?);
         // Never read, so that there are always as many: for as long as the allocator lives, with which its history
         // goes.
-        sources.history.add_reader(EVENTS, EVENTS_TOLD, Arc::default());
+        sources.history.add_reader(EVENTS, EVENTS_TOLD, None);
         Some(Self {
             path,
             pause: observe.oom_report_pause.saturating_mul(1_000_000_000),

@@ -148,9 +148,14 @@ impl History {
         }
     }
 
-    /// Keeps events for a reader until it has read them, so many at most; it is told when many have come. Returns
+    /// Keeps events for a reader until it has read them, so many at most; its thread is told when many have come. Returns
     /// its number and the place for that of the last event it has read.
-    pub(crate) fn add_reader(&self, wanted: u32, most: u64, signal: Arc<Signal>) -> (u64, Arc<AtomicU64>) {
+    pub(crate) fn add_reader(
+        &self,
+        wanted: u32,
+        most: u64,
+        signal: Option<Arc<Signal>>,
+    ) -> (u64, Arc<AtomicU64>) {
         let mut control = self.control.lock();
         control.next += 1;
         let id = control.next;

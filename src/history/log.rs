@@ -72,7 +72,8 @@ pub(super) struct Reading {
     pub(super) read: Arc<AtomicU64>,
     /// How many events may be kept that it has not read.
     pub(super) most: u64,
-    pub(super) signal: Arc<Signal>,
+    /// Its thread, if there is one that reads.
+    pub(super) signal: Option<Arc<Signal>>,
 }
 
 /// The history of one allocator.
@@ -249,10 +250,12 @@ impl History {
             store.full.push_back(Full { device: list.device, last, words });
         });
         store.trim(sequence);
-        let least = store.readers.iter().map(|reader| reader.most).min();
+        let reading =
+            || store.readers.iter().filter_map(|reader| Some((reader.most, reader.signal.as_ref()?)));
+        let least = reading().map(|(most, _)| most).min();
         if least.is_some_and(|least| sequence.saturating_sub(store.told_at) > least / 4) {
+            reading().for_each(|(_, signal)| signal.nudge());
             store.told_at = sequence;
-            store.readers.iter().for_each(|reader| reader.signal.nudge());
         }
     }
 }
@@ -390,6 +393,23 @@ mod tests {
             times.extend(history.drain().events.iter().map(|event| event.time));
         }
         assert_eq!(times, [100, 100, 100, 200]);
+    }
+
+    /// Events for reports are kept and never read, however few they are: that hurries nobody else.
+    #[test]
+    fn who_reads_has_a_turn_when_its_own_room_gets_short() {
+        for (most, hurries) in [(1 << 20, false), (4000, true)] {
+            let history = Arc::new(History::default());
+            let lists = Lists::new(&history, 0, 1);
+            let signal = Arc::new(Signal::default());
+            history.add_reader(EVENTS, most, Some(Arc::clone(&signal)));
+            history.add_reader(EVENTS, 1000, None);
+            let noter = Noter::new(&lists, 0);
+            for _ in 0..3000 {
+                noter.note(Said::of_block(Action::Allocate, 512, 512, 512, Stream(0)));
+            }
+            assert_eq!(signal.is_nudged(), hurries, "{most}");
+        }
     }
 }
 

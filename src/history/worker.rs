@@ -35,6 +35,12 @@ impl Signal {
         }
     }
 
+    /// Whether a turn is wanted that has not begun.
+    #[cfg(test)]
+    pub(super) fn is_nudged(&self) -> bool {
+        self.state.lock().nudged
+    }
+
     /// Lets the thread have a turn that begins after this call, and waits for its end, but no longer than `patience`.
     /// Whether it came to an end.
     pub(crate) fn flush(&self, patience: Duration) -> bool {

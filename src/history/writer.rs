@@ -48,7 +48,7 @@ impl Writer {
         failed: &Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
-        let (reader, read) = history.add_reader(wanted, BEHIND, Arc::clone(&signal));
+        let (reader, read) = history.add_reader(wanted, BEHIND, Some(Arc::clone(&signal)));
         let mut sink = sink();
         let (source, failed) = (Arc::clone(history), Arc::clone(failed));
         let mut latest = 0;
