@@ -20,7 +20,7 @@ pub struct Metric {
     pub name: &'static str,
     /// What it is.
     pub kind: Kind,
-    /// Its labels. Whoever publishes for several processes adds `process`.
+    /// Its labels. Whoever publishes for several processes adds `process`, and `allocator` for further ones of a process.
     pub labels: &'static [&'static str],
     /// What it says; where the name ends with `bytes` the unit is bytes.
     pub help: &'static str,
