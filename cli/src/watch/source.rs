@@ -70,8 +70,12 @@ pub fn named_or_configured(given: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 /// All files and sockets that the paths stand for: with `%p` in the name, those of all processes.
 #[must_use]
 pub fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = paths.iter().flat_map(|path| matching(path)).collect();
-    all.dedup();
+    let mut all: Vec<PathBuf> = Vec::new();
+    for path in paths.iter().flat_map(|path| matching(path)) {
+        if !all.contains(&path) {
+            all.push(path);
+        }
+    }
     all
 }
 
@@ -114,7 +118,9 @@ fn process_in(pattern: &str, name: &str) -> Option<(u32, u32)> {
 
 /// A name without the number, from 2 on, behind its first dot; and that.
 fn without_number(name: &str) -> Option<(String, u32)> {
-    let (head, rest) = name.split_once('.')?;
+    // A name that begins with a dot has its ending behind another one.
+    let (dot, _) = name.char_indices().skip(1).find(|&(_, letter)| letter == '.')?;
+    let (head, rest) = (&name[..dot], &name[dot + 1..]);
     let (number, tail) =
         rest.split_once('.').map_or((rest, String::new()), |(number, tail)| (number, format!(".{tail}")));
     let number = number.parse().ok().filter(|which: &u32| *which >= 2 && which.to_string() == number)?;
@@ -170,6 +176,11 @@ mod tests {
         assert_eq!(expand(&paths), expected);
         fs::write(folder.join("stats-12"), "").unwrap();
         fs::write(folder.join("stats-12.3"), "").unwrap();
+        fs::write(folder.join(".s-7.json"), "").unwrap();
+        fs::write(folder.join(".s-7.2.json"), "").unwrap();
+        let hidden = [".s-7.json", ".s-7.2.json"].map(|name| folder.join(name));
+        let [pattern, named] = [".s-%p.json", ".s-7.json"].map(|name| folder.join(name));
+        assert_eq!(expand(&[pattern, named]), hidden, "what is named twice is looked at once");
         let without_ending = ["stats-12", "stats-12.3"].map(|name| folder.join(name));
         assert_eq!(expand(&[folder.join("stats-%p")]), without_ending);
         fs::remove_dir_all(&folder).unwrap();
