@@ -146,7 +146,9 @@ pub(crate) struct Core {
     pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
     /// Blocks that wait, and of each other stream that used it the epoch it must pass.
     pub(crate) waits: HashMap<BlockId, SmallVec<[(StreamId, u32); 4]>>,
-    /// Starts of live blocks in segments that the address map does not cover.
+    /// Live blocks that are in no map while memory is put behind them.
+    pub(crate) extended: SmallVec<[BlockId; 2]>,
+    /// Starts of live blocks that the address map does not cover.
     pub(crate) starts: HashMap<u64, BlockId>,
     /// Chunks of one granule without an address.
     pub(crate) cached: Vec<Spare>,
@@ -285,6 +287,7 @@ impl Core {
             vacant: growing::Vacant::default(),
             recorded: HashMap::new(),
             waits: HashMap::new(),
+            extended: SmallVec::new(),
             starts: HashMap::new(),
             cached: Vec::new(),
             stuck: Vec::new(),

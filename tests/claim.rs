@@ -4,7 +4,7 @@ mod common;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolOptions, SleepMode};
-use common::{CLASSIC, M, Setup};
+use common::{CLASSIC, K, M, Setup};
 
 const NOBODY: u64 = 0x1000;
 
@@ -149,4 +149,31 @@ fn claimed_blocks_stay_out_of_what_is_done_to_their_pool() {
     [blocks[0], claimed, blocks[2]].into_iter().for_each(|block| world.alloc.deallocate(block).unwrap());
     world.alloc.release_pool(pool).unwrap();
     world.close();
+}
+
+/// Between large blocks there may be less than a large block can have; then three begin close together.
+#[test]
+fn a_short_piece_between_large_blocks_is_a_block_of_its_own() {
+    for conf in ["", "front_cache:False"] {
+        let world = Setup::default().conf(conf).build();
+        let allocate = |size| world.alloc.allocate(0, size, 0, Stream(0)).unwrap();
+        let (wide, behind, last) = (allocate(M + 200 * K), allocate(M + 200 * K), allocate(3 * M));
+        world.alloc.deallocate(wide).unwrap();
+        world.alloc.trim(0, u64::MAX).unwrap();
+        let before = allocate(M + 512);
+        assert_eq!(before, wide, "in the place of the one that was freed");
+        let (gap, bytes) = world.alloc.claim(0, before.0 + M + 100 * K, 64).unwrap().expect("free");
+        assert_eq!(gap.0 + bytes, behind.0, "all that is between the two");
+        world.alloc.check().unwrap();
+        for (block, size) in [(before, M + 512), (gap, bytes), (behind, M + 200 * K), (last, 3 * M)] {
+            let info = world.alloc.block_info(block).unwrap();
+            assert_eq!((info.address, info.requested), (block.0, size), "{conf}");
+        }
+        for block in [behind, gap, before, last] {
+            world.alloc.deallocate(block).unwrap();
+            world.alloc.check().unwrap();
+            assert!(world.alloc.deallocate(block).is_err(), "{conf}: freed twice");
+        }
+        world.close();
+    }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{
-    Config, DeviceAllocator, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolOptions, RouteFilter,
-    SleepMode,
+    Config, DeviceAlloc, DeviceAllocator, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolOptions,
+    RouteFilter, SleepMode,
 };
 use ascend_sim::{BackingMode, Location, Sim, SimConfig, Soc};
 use common::M;
@@ -188,4 +188,22 @@ fn a_pool_on_its_way_is_left_to_who_began() {
     }
     rig.alloc.deallocate(block).unwrap();
     rig.alloc.check().unwrap();
+}
+
+/// A block that grows in place is in no map while memory is put behind it, which is no fault.
+#[test]
+fn the_heap_is_whole_while_a_block_grows() {
+    let rig = Rig::new(64 * M);
+    let block = rig.alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
+    let held_up = rig.hold_up("aclrtMapMem");
+    std::thread::scope(|scope| {
+        // SAFETY: the block is this test's.
+        let grower = scope.spawn(|| unsafe { rig.alloc.grow(block, 9 * M) });
+        held_up.reached();
+        assert_eq!(rig.alloc.check(), Ok(()));
+        drop(held_up);
+        assert!(grower.join().unwrap().unwrap(), "there is room behind it");
+    });
+    assert_eq!(rig.alloc.check(), Ok(()));
+    rig.alloc.deallocate(block).unwrap();
 }

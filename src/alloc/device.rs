@@ -3,9 +3,10 @@
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
 use crate::core::pool::DEFAULT;
+use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::sleep::Kept;
 use crate::core::tally::{self, REQUESTED};
-use crate::core::{Core, Limits, UNIT, segment::Class, wide::Wide};
+use crate::core::{Core, Limits, UNIT, wide::Wide};
 use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_PLACE};
@@ -230,7 +231,9 @@ impl Device {
             && block.class.pool() == DEFAULT
             && !block.claimed
             && !core.is_exported(id);
-        if core.segments[block.segment as usize].covered {
+        // The map has room for so many starts of large blocks as fit; a shorter piece may have been claimed.
+        let fits = block.class.is_small() || len > SMALL_LIMIT;
+        if fits && core.segments[block.segment as usize].covered {
             let place = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_PLACE);
             let requested = requested.min(MOST_REQUESTED - 1);
             let head = Head::new(requested, (place, block.class.is_small()), address);
@@ -490,7 +493,9 @@ impl Device {
                 Some((_, entry)) => entry.body() == (block.len, id),
                 None => core.starts.get(&block.addr) == Some(&id),
             };
-            let unfound = core.shunned.get(&block.addr) == Some(&id) || core.outlives_its_owner(id);
+            let unfound = core.shunned.get(&block.addr) == Some(&id)
+                || core.outlives_its_owner(id)
+                || core.extended.contains(&id);
             let found = found || unfound;
             if !found {
                 faults.push(format!("I9: live block at {:#x} is not in the address map", block.addr));

@@ -299,10 +299,12 @@ impl Caller<'_> {
         let mut request = Request::new(bytes, len.saturating_sub(old), UNIT, core.class_of(id), home, handle);
         let mut fits = len <= old;
         if !fits && let Some(step) = core.extend(id, &mut request) {
+            core.extended.push(id);
             core = self.perform(core, step, &mut request);
             if request.reset {
                 return Err(request.failure.take().unwrap_or_else(|| unreachable!("a reset is a failure")));
             }
+            core.extended.retain(|known| *known != id);
             if let Some(more) = request.ready.take() {
                 core.blocks.join(id, more);
                 core.count_grown(id, old);

@@ -32,6 +32,7 @@ impl Core {
         self.wide_chunks = 0;
         self.apart.clear();
         self.shunned.clear();
+        self.extended.clear();
         (self.physical, self.classic, self.elsewhere, self.busy) = (0, 0, 0, 0);
         let pools: Vec<_> = self.pools.indices().collect();
         for pool in pools {
