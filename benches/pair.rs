@@ -87,6 +87,10 @@ fn print_table() {
     row("pairs of 24 sizes up to 1 MiB in turn", in_turn(&sizes, |bytes| front.pair(bytes, Stream(0))));
     let used = in_turn(&sizes, |bytes| front.recorded_pair(bytes));
     row("the same, used on a second stream", used);
+    let sizes = large_sizes();
+    row("pairs of 8 sizes above 1 MiB in turn", in_turn(&sizes, |bytes| front.pair(bytes, Stream(0))));
+    let used = in_turn(&sizes, |bytes| front.recorded_pair(bytes));
+    row("the same, used on a second stream", used);
     let mut mix = Mix::new(MIXED);
     mix.run(&front);
     row("pair, mixed sizes", unit::cost(mix.len() as u32 / 2, || mix.run(&front)));
@@ -121,11 +125,14 @@ fn recorded(bed: &Bed, bytes: u64) -> Cost {
     unit::cost(BATCH, || bed.recorded_pairs(black_box(bytes), BATCH))
 }
 
-/// 24 sizes up to 1 MiB whose logarithms are uniform.
+/// 24 sizes up to 1 MiB.
 fn small_sizes() -> Vec<u64> {
-    let mut random = fastrand::Rng::with_seed(3);
-    let all = std::iter::repeat_with(|| common::log_uniform(&mut random));
-    all.filter(|&bytes| bytes <= 1 << 20).take(24).collect()
+    common::sizes(3).filter(|&bytes| bytes <= 1 << 20).take(24).collect()
+}
+
+/// 8 sizes above that.
+fn large_sizes() -> Vec<u64> {
+    common::sizes(3).filter(|&bytes| bytes > 1 << 20).take(8).collect()
 }
 
 /// A pair of each size in turn.

@@ -32,6 +32,8 @@ const MIXED: usize = 500;
 enum Work {
     Pairs(u64),
     RecordedPairs(u64),
+    LargePairs,
+    RecordedLargePairs,
     Mixed,
 }
 
@@ -50,6 +52,8 @@ fn main() {
         ("pairs of 512 B, on a second stream", Work::RecordedPairs(512)),
         ("pairs of 64 KiB, on a second stream", Work::RecordedPairs(64 << 10)),
         ("pairs of 2 MiB, on a second stream", Work::RecordedPairs(2 << 20)),
+        ("pairs of 8 large sizes", Work::LargePairs),
+        ("the same, on a second stream", Work::RecordedLargePairs),
         ("pairs of mixed sizes", Work::Mixed),
     ] {
         if wanted.is_empty() || wanted.iter().any(|word| name.contains(word)) {
@@ -101,6 +105,8 @@ fn rate(bed: &Bed, threads: usize, work: Work) -> f64 {
 fn run(bed: &Bed, number: usize, work: Work, start: &Barrier, stop: &AtomicBool) -> u64 {
     let (stream, second) = (bed.streams[number], bed.streams[number + THREADS[2]]);
     let mut mix = Mix::new(MIXED);
+    let sizes: Vec<u64> = common::sizes(3).filter(|&bytes| bytes > 1 << 20).take(8).collect();
+    let mut random = fastrand::Rng::with_seed(number as u64);
     let mut batch = || match work {
         Work::Pairs(bytes) => {
             bed.pairs(black_box(bytes), stream, BATCH);
@@ -108,6 +114,16 @@ fn run(bed: &Bed, number: usize, work: Work, start: &Barrier, stop: &AtomicBool)
         }
         Work::RecordedPairs(bytes) => {
             bed.recorded_pairs_on(black_box(bytes), stream, second, BATCH);
+            u64::from(BATCH)
+        }
+        Work::LargePairs | Work::RecordedLargePairs => {
+            for _ in 0..BATCH {
+                let bytes = sizes[random.usize(0..sizes.len())];
+                match work {
+                    Work::LargePairs => bed.pair(black_box(bytes), stream),
+                    _ => bed.recorded_pair_on(black_box(bytes), stream, second),
+                }
+            }
             u64::from(BATCH)
         }
         Work::Mixed => {

@@ -16,6 +16,8 @@ mod events;
 mod figures;
 mod growable;
 mod host;
+#[cfg(test)]
+mod in_turn;
 mod limits;
 mod observe;
 mod offload;

@@ -206,6 +206,8 @@ pub(crate) struct Core {
     pub(crate) beside: u64,
     /// How many more of them there may be.
     pub(crate) unseen: u64,
+    /// How often the wait of blocks in the front was ended.
+    pub(crate) waits_ended: u32,
     /// Requests that are not to close epochs, because the device was not prompt lately.
     pub(crate) slow: u32,
     /// How many that will be the next time: doubled each time, forgotten once the device is prompt.
@@ -317,6 +319,7 @@ impl Core {
             frees: 0,
             beside: 0,
             unseen: 0,
+            waits_ended: 0,
             slow: 0,
             patience: 0,
             ask_after: 0,

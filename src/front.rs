@@ -18,6 +18,7 @@
 //! | `counts` | statistics of a shard |
 //! | `lane` | blocks of one key that other streams may still use |
 //! | `ring` | the lanes of a shard |
+//! | `returning` | whether large blocks would serve all that is asked for |
 //! | `shard` | where blocks rest: sets, a queue, rings |
 //! | `cache` | the shards of a device together |
 //!
@@ -32,6 +33,7 @@ mod counts;
 mod key;
 mod lane;
 pub(crate) mod map;
+mod returning;
 mod ring;
 mod shard;
 mod streams;

@@ -144,6 +144,12 @@ pub fn core_only() -> Config {
     Config { front_cache: false, ..Config::default() }
 }
 
+/// Sizes without end, each as [`log_uniform`] draws it.
+pub fn sizes(seed: u64) -> impl Iterator<Item = u64> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || log_uniform(&mut random))
+}
+
 /// A size between 512 B and 64 MiB whose logarithm is uniform.
 pub fn log_uniform(random: &mut fastrand::Rng) -> u64 {
     let low = 512f64.ln();

@@ -196,6 +196,7 @@ impl Device {
             let _guard = if owner.is_small() {
                 self.front.guard(head.place())
             } else {
+                self.front.note_taken(entry);
                 self.front.guard_drained(head.place(), map, taken)
             };
             let head = entry.head();
@@ -258,16 +259,34 @@ impl Device {
         self.front.drain_in_turn(turn, map, |rested| bring_back(core, rested));
     }
 
+    /// The same for what waits, or has waited, for requests that do not come any more. How many came back.
+    pub(super) fn drain_idle(&self, core: &mut Core, map: &AddressMap) -> usize {
+        let mut blocks = 0;
+        self.front.drain_idle(map, |rested| {
+            blocks += 1;
+            bring_back(core, rested);
+        });
+        blocks
+    }
+
     /// Brings the large blocks back that rest in the shard of a stream's place. Under the core's lock.
     #[inline]
     pub(super) fn drain_queue(&self, core: &mut Core, map: &AddressMap, place: u16) {
         self.front.drain_queue(place, map, |rested| bring_back(core, rested));
     }
 
-    /// The core's number of the stream of a request that the front could not serve. Streams are made
+    /// The core's number of the stream of a request that the front could not serve; `asked`: the length of the block that
+    /// the front might have had. Streams are made
     /// known to both on their first request.
     #[inline]
-    pub(super) fn enter(&self, core: &mut Core, map: &AddressMap, stream: Stream, bytes: u64) -> u32 {
+    pub(super) fn enter(
+        &self,
+        core: &mut Core,
+        map: &AddressMap,
+        stream: Stream,
+        bytes: u64,
+        asked: Option<u64>,
+    ) -> u32 {
         let (place, id) = match self.front.core_id(stream) {
             Some((place, id)) => (Some(place), id),
             None => self.admit(core, stream),
@@ -275,6 +294,9 @@ impl Device {
         if let Some(place) = place
             && !Class::of(bytes).is_small()
         {
+            if let Some(len) = asked {
+                self.front.note_asked(place, len);
+            }
             self.drain_queue(core, map, place);
         }
         id

@@ -292,7 +292,7 @@ impl Caller<'_> {
         if core.is_asleep(index) {
             return Err(asleep());
         }
-        let id = self.device.enter(&mut core, self.map, stream, wish);
+        let id = self.device.enter(&mut core, self.map, stream, wish, None);
         let mut request = Request::new(least, least, UNIT, class, id, stream);
         if let Some(segment) = core.take_over(class, wish, id) {
             request.extends = Some(segment);
@@ -344,7 +344,7 @@ impl Caller<'_> {
                 }
                 let home = match block {
                     Some(id) => core.blocks[id].home,
-                    None => self.device.enter(&mut core, self.map, stream, len),
+                    None => self.device.enter(&mut core, self.map, stream, len, None),
                 };
                 let class = core.segments[segment as usize].class;
                 let mut request = Request::new(bytes - requested, len - old, UNIT, class, home, stream);

@@ -8,6 +8,7 @@ use crate::core::perform;
 use crate::core::plan::{Outcome, Request, Rung, Step};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::segment::{Class, SMALL_LIMIT};
+use crate::core::stream::StreamId;
 use crate::core::{Core, UNIT};
 use crate::driver::Stream;
 use crate::error::{Error, Result};
@@ -64,23 +65,28 @@ impl Caller<'_> {
         {
             return Ok(Some(address));
         }
-        let id = self.device.enter(&mut core, self.map, stream, bytes);
+        let hold_up = if pool == 0 { self.device.hold_up(bytes, len, align, stream) } else { None };
+        let missed = pool == 0 && hold_up.is_none();
+        let id = self.device.enter(&mut core, self.map, stream, bytes, missed.then_some(len));
+        // What was taken back is not held up any more.
+        let hold_up = hold_up.and_then(|_| self.device.hold_up(bytes, len, align, stream));
         let mut class = Class::of(bytes);
         if pool != 0 {
             let device = self.device.limits.device;
             class = class.within(super::pools::known(&core, super::PoolId { device, serial: pool })?);
         }
-        let hold_up = if pool == 0 { self.device.hold_up(bytes, len, align, stream) } else { None };
+        let stays = pool == 0 && self.device.front.stays(stream, class.is_small());
+        let any = stays || hold_up.is_some();
         // The usual case needs no ladder.
-        let usual = if core.config.expandable_segments { class } else { class.classic() };
         if !hold_up.is_some_and(|hold_up| hold_up.crowded)
-            && let Some(block) = core.take(usual, len, align, id)
+            && let Some(block) = take_free(&mut core, class, (len, align, id), any)
         {
             core.hand_out(block, bytes, id);
             return Ok(self.finish(core, bytes, stream, block));
         }
         let mut request = Request::new(bytes, len, align, class, id, stream);
-        let calm = pool == 0 && hold_up.map_or_else(|| core.flush_can_wait(), |hold_up| !hold_up.crowded);
+        let may_grow = |core: &mut Core| core.flush_can_wait() || stays;
+        let calm = pool == 0 && hold_up.map_or_else(|| may_grow(&mut core), |hold_up| !hold_up.crowded);
         if calm && let Some(step) = core.grow_calmly(&mut request) {
             core = self.perform(core, step, &mut request);
             return self.climb(core, request);
@@ -123,6 +129,10 @@ impl Caller<'_> {
             core = self.perform(core, step, &mut chore);
         }
         core.note_answer(users, tokens);
+        if core.is_time_for_idle() && self.device.drain_idle(&mut core, self.map) > 0 {
+            // So that others may have it.
+            core = self.learn(core);
+        }
         core
     }
 
@@ -155,6 +165,7 @@ impl Caller<'_> {
                 Step::Reserve(class, wish, least) => core = self.reserve(core, request, class, (wish, least)),
                 Step::Flush => {
                     let frees = self.device.note_flow(&mut core, request.requested);
+                    self.device.front.note_short();
                     let blocks = self.device.drain(&mut core, self.map);
                     core.note_flush(blocks, frees);
                 }
@@ -597,4 +608,18 @@ impl Request {
     pub(super) fn chore() -> Self {
         Self::new(0, crate::core::UNIT, crate::core::UNIT, Class::SMALL, 0, Stream(0))
     }
+}
+
+/// A free block of the class: of the stream itself, or also of others (`any`), whose idle memory is better used up than
+/// waited for or had by a flush.
+#[inline]
+fn take_free(
+    core: &mut Core,
+    class: Class,
+    (len, align, stream): (u64, u64, StreamId),
+    any: bool,
+) -> Option<BlockId> {
+    let class = if core.config.expandable_segments { class } else { class.classic() };
+    let own = core.take(class, len, align, stream);
+    own.or_else(|| if any { core.take_foreign(class, len, align, stream) } else { None })
 }

@@ -17,6 +17,15 @@ impl Core {
         may
     }
 
+    /// Whether it is time to look for blocks in the front that were recorded and that nobody asks for any more: what they
+    /// take of the headroom makes the waits of all others short.
+    pub(crate) fn is_time_for_idle(&mut self) -> bool {
+        /// Waits that were ended, from one time to the next: longer than a thread that goes on is kept from its processor.
+        const APART: u32 = 1 << 14;
+        self.waits_ended = self.waits_ended.wrapping_add(1);
+        self.waits_ended.is_multiple_of(APART)
+    }
+
     /// Learns whether asking has helped: the streams have passed what they were asked for. `before` is how
     /// many events might be recorded then.
     pub(crate) fn note_answer(&mut self, users: impl Iterator<Item = (StreamId, u32)> + Clone, before: i32) {

@@ -359,7 +359,10 @@ impl Front {
         mut each: impl FnMut(Rested),
     ) -> Option<FlagGuard<'_>> {
         let guard = self.guard(place)?;
-        self.shard(place).drain_queue(map, &self.streams, &mut each);
+        let shard = self.shard(place);
+        if shard.has_queue(&self.streams) {
+            shard.drain_queue(map, &self.streams, &mut each);
+        }
         Some(guard)
     }
 
@@ -399,6 +402,17 @@ impl Front {
         u64::from(APART) * self.used().count() as u64
     }
 
+    /// Takes the blocks out of lanes that nothing has left since the last time, so that the others may have more. Called
+    /// under the device's lock.
+    pub(crate) fn drain_idle(&self, map: &AddressMap, mut each: impl FnMut(Rested)) {
+        for (_, shard) in self.used() {
+            if shard.ring.open_lanes() != [0; 2] {
+                let _guard = shard.flag.lock();
+                shard.drain_idle(map, &self.streams, &mut each);
+            }
+        }
+    }
+
     /// Takes the queue of one shard out. Called under the device's lock.
     #[inline]
     pub(crate) fn drain_queue(&self, place: u16, map: &AddressMap, mut each: impl FnMut(Rested)) {
@@ -407,6 +421,32 @@ impl Front {
             let _guard = shard.flag.lock();
             shard.drain_queue(map, &self.streams, &mut each);
         }
+    }
+
+    /// Whether the large blocks of the shard of a stream stay where they are while others serve a request.
+    pub(crate) fn stays(&self, stream: Stream, small: bool) -> bool {
+        !small && self.streams.place_of(stream).is_some_and(|place| self.shard(place).returning.stays())
+    }
+
+    /// Notes that everything is about to be taken back because memory is short. Called under the device's lock.
+    pub(crate) fn note_short(&self) {
+        self.used().for_each(|(_, shard)| shard.returning.note_short());
+    }
+
+    /// Notes that a large block is taken out of the map by the core, mostly because it is freed. Called under the device's
+    /// lock.
+    #[inline]
+    pub(crate) fn note_taken(&self, entry: &Entry) {
+        let head = entry.head();
+        if head.place() != NO_PLACE {
+            self.shard(head.place()).returning.note_taken(entry.key(head));
+        }
+    }
+
+    /// Notes that the core is asked for a large block of `len` bytes by a stream of that place. Called under the device's lock.
+    #[inline]
+    pub(crate) fn note_asked(&self, place: u16, len: u64) {
+        self.shard(place).returning.note_asked(key_of(len, place, false));
     }
 
     /// The place of a stream, made if there is room. Called under the device's lock.

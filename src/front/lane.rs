@@ -61,6 +61,8 @@ pub(super) struct Lane {
     slots: OnceLock<Box<[Waiter; SLOTS]>>,
     /// What waited when somebody last asked.
     sum: Sum,
+    /// The head when it was last seen whether the lane is in use.
+    seen: AtomicU32,
 }
 
 /// What waited once. What has come and gone since is still in the slots, unless others have come in its place, so that only
@@ -157,6 +159,12 @@ impl Lane {
         slot.epoch.store(epoch, Relaxed);
         self.tail.store(tail.wrapping_add(1), Relaxed);
         at
+    }
+
+    /// Whether no block has left since somebody last asked that.
+    pub(super) fn is_idle(&self) -> bool {
+        let head = self.head();
+        self.seen.swap(head, Relaxed) == head
     }
 
     /// The position of the oldest block.

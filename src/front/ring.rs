@@ -200,15 +200,16 @@ impl Ring {
         self.open_of(small).flat_map(|lane| lane.blocks().map(|slot| (slot, lane.key())))
     }
 
-    /// Looks at all blocks of a kind (and their keys), those of each key from the oldest on, and takes those out
-    /// that `leaves` says are leaving. `moved` is told of those that get another slot.
+    /// Looks at all blocks of a kind (and their keys) in lanes that are `meant`, those of each key from the oldest on, and
+    /// takes those out that `leaves` says are leaving. `moved` is told of those that get another slot.
     pub(super) fn take_out(
         &self,
         small: bool,
+        meant: impl Fn(&Lane) -> bool,
         mut leaves: impl FnMut(&Waiter, u64) -> bool,
         mut moved: impl FnMut(u64, usize),
     ) {
-        for number in numbers(small) {
+        for number in numbers(small).filter(|&number| meant(&self.lanes[number])) {
             let lane = &self.lanes[number];
             let key = lane.key();
             if lane.take_out(|slot| leaves(slot, key), |address, at| moved(address, number * SLOTS + at)) {

@@ -4,7 +4,7 @@
 //! small blocks   128 sets of 2 slots; size and stream choose the set; they rest until they are wanted
 //! large blocks   one queue of 16 slots in the order they were freed; the core takes the whole queue
 //!                back before it next serves this shard, so that it places large blocks as if each
-//!                free had reached it at once
+//!                free had reached it at once; unless that served nothing but what was just taken back
 //! both           a ring for those that other streams may still use
 //! ```
 //!
@@ -15,8 +15,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::counts::Counts;
 use super::key::{hash, len_of, place_of};
-use super::lane::Waiter;
+use super::lane::{Lane, Waiter};
 use super::map::{AddressMap, Head};
+use super::returning::Returning;
 use super::ring::Ring;
 use super::streams::Streams;
 use crate::core::block::BlockId;
@@ -40,7 +41,7 @@ const WAYS: usize = 2;
 /// Slots for small blocks; those of the queue follow.
 pub(super) const SMALL: usize = SETS * WAYS;
 /// Slots of the queue of large blocks.
-const QUEUE: usize = if sync::SMALLEST { 2 } else { 16 };
+pub(super) const QUEUE: usize = if sync::SMALLEST { 2 } else { 16 };
 
 /// Where in a shard the slots of the ring begin.
 pub(super) const RING: usize = SMALL + QUEUE;
@@ -72,6 +73,8 @@ pub(super) struct Shard {
     pub(super) queued: AtomicU32,
     /// Frees of blocks that rested here, where idle memory goes back now and then; not counted elsewhere.
     pub(super) counted: AtomicU32,
+    /// Whether the queue stays when the core serves this shard.
+    pub(super) returning: Returning,
     /// Of large and small blocks, in this order.
     pub(super) counts: [Counts; 2],
     pub(super) slots: Box<[Slot; SMALL + QUEUE]>,
@@ -90,6 +93,7 @@ impl Shard {
             held: AtomicBool::new(false),
             queued: AtomicU32::new(0),
             counted: AtomicU32::new(0),
+            returning: Returning::default(),
             counts: Default::default(),
             slots: super::map::boxed(|_| Slot::default()),
             ring: Ring::default(),
@@ -174,17 +178,30 @@ impl Shard {
     #[inline(always)]
     fn unqueue(&self, at: usize, map: &AddressMap) {
         let last = SMALL + self.queued.load(Relaxed) as usize - 1;
-        for at in at..last {
-            let (to, from) = (&self.slots[at], &self.slots[at + 1]);
-            to.key.store(from.key.load(Relaxed), Relaxed);
-            to.address.store(from.address.load(Relaxed), Relaxed);
-            to.epoch.store(from.epoch.load(Relaxed), Relaxed);
-            to.requested.store(from.requested.load(Relaxed), Relaxed);
-            note_move(map, to.address.load(Relaxed), at);
+        if at < last {
+            self.close_gap(at, last, map);
         }
         self.slots[last].address.store(0, Relaxed);
         self.slots[last].key.store(0, Relaxed);
         self.queued.store((last - SMALL) as u32, Relaxed);
+    }
+
+    /// Moves later ones of the queue up to a slot that becomes vacant.
+    #[inline(never)]
+    fn close_gap(&self, at: usize, last: usize, map: &AddressMap) {
+        // Where the queue stays its order means nothing.
+        let from = if self.returning.stays() { last } else { at + 1 };
+        (from..=last).zip(at..).for_each(|(from, to)| self.move_slot(from, to, map));
+    }
+
+    /// Moves a block of the queue to another slot.
+    fn move_slot(&self, from: usize, to: usize, map: &AddressMap) {
+        let (source, slot) = (&self.slots[from], &self.slots[to]);
+        slot.key.store(source.key.load(Relaxed), Relaxed);
+        slot.address.store(source.address.load(Relaxed), Relaxed);
+        slot.epoch.store(source.epoch.load(Relaxed), Relaxed);
+        slot.requested.store(source.requested.load(Relaxed), Relaxed);
+        note_move(map, slot.address.load(Relaxed), to);
     }
 
     /// Takes everything out; the blocks leave the address map.
@@ -195,6 +212,7 @@ impl Shard {
         self.empty(map, SMALL..SMALL + QUEUE, each);
         self.queued.store(0, Relaxed);
         self.drain_ring(false, map, true, streams, each);
+        self.returning.forget();
     }
 
     /// Takes the queue out, and large blocks that other streams have passed since.
@@ -202,7 +220,12 @@ impl Shard {
     pub(super) fn drain_queue(&self, map: &AddressMap, streams: &Streams, each: &mut impl FnMut(Rested)) {
         let queued = self.queued.load(Relaxed) as usize;
         if queued > 0 {
-            self.empty(map, SMALL..SMALL + queued.min(QUEUE), each);
+            let slots = SMALL..SMALL + queued.min(QUEUE);
+            if self.returning.is_noting() {
+                let keys = self.slots[slots.clone()].iter().map(|slot| slot.key.load(Relaxed));
+                keys.for_each(|key| self.returning.note_taken(key));
+            }
+            self.empty(map, slots, each);
             self.queued.store(0, Relaxed);
         }
         if self.may_have_passed(streams) {
@@ -213,7 +236,7 @@ impl Shard {
     /// Whether there is anything for [`drain_queue`](Self::drain_queue).
     #[inline]
     pub(super) fn has_queue(&self, streams: &Streams) -> bool {
-        self.queued.load(Relaxed) != 0 || self.may_have_passed(streams)
+        !self.returning.stays() && (self.queued.load(Relaxed) != 0 || self.may_have_passed(streams))
     }
 
     /// Whether large blocks wait that other streams may have passed since somebody last looked.
@@ -252,12 +275,37 @@ impl Shard {
     ) {
         self.sweep(small, streams);
         let any = self.ring.set_none_over(small);
-        if !any && !all {
-            return;
+        if any || all {
+            self.empty_lanes(small, map, |_| true, all, streams, each);
         }
+    }
+
+    /// Takes the blocks out of lanes that nothing has left since the last time; with those that wait.
+    pub(super) fn drain_idle(&self, map: &AddressMap, streams: &Streams, each: &mut impl FnMut(Rested)) {
+        for small in [true, false] {
+            if !self.ring.is_empty(small) {
+                self.sweep(small, streams);
+                self.empty_lanes(small, map, |lane| !lane.is_empty() && lane.is_idle(), true, streams, each);
+            }
+        }
+    }
+
+    /// Takes blocks out of lanes that are `meant`: all, or those that wait no more.
+    fn empty_lanes(
+        &self,
+        small: bool,
+        map: &AddressMap,
+        meant: impl Fn(&Lane) -> bool,
+        all: bool,
+        streams: &Streams,
+        each: &mut impl FnMut(Rested),
+    ) {
         let leaves = |slot: &Waiter, key: u64| {
             if !all && slot.waits() {
                 return false;
+            }
+            if !small && !all {
+                self.returning.note_passed(key);
             }
             let requested = slot.requested.load(Relaxed);
             let mut users = [None; 2];
@@ -272,7 +320,7 @@ impl Shard {
             }
             true
         };
-        self.ring.take_out(small, leaves, |address, at| note_move(map, address, RING + at));
+        self.ring.take_out(small, meant, leaves, |address, at| note_move(map, address, RING + at));
     }
 
     /// What a column of the statistics counts.
