@@ -545,3 +545,34 @@ fn fixed_blocks_are_not_older_than_they_are_beside_a_busy_front() {
     world.sim.set_va_budget(None);
     world.close();
 }
+
+/// The headroom is a share of the highest bytes that were live: not of what was asked for in vain.
+#[test]
+fn a_request_that_failed_gives_no_headroom() {
+    let physical = |failed: bool| {
+        let mut world = Setup::default().build();
+        let s0 = world.stream();
+        let kept = world.alloc(100 * M, s0);
+        if failed {
+            assert!(world.alloc.allocate(0, 1000 * M, 0, s0).is_err());
+        }
+        world.free(kept);
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut live, mut bytes, mut most) = (Vec::new(), 0, 0);
+        for _ in 0..400 {
+            let wanted = random.u64(2..22) * M;
+            while bytes + wanted > 200 * M {
+                let (block, size) = live.swap_remove(random.usize(..live.len()));
+                world.free(block);
+                bytes -= size;
+            }
+            live.push((world.alloc(wanted, s0), wanted));
+            bytes += wanted;
+            world.finish(s0);
+            most = most.max(world.reserved());
+        }
+        world.close();
+        most
+    };
+    assert_eq!(physical(true), physical(false));
+}

@@ -207,3 +207,24 @@ fn the_heap_is_whole_while_a_block_grows() {
     assert_eq!(rig.alloc.check(), Ok(()));
     rig.alloc.deallocate(block).unwrap();
 }
+
+/// Nothing is given back during a capture, also where that begins while memory is being given back.
+#[test]
+fn no_reservation_is_released_once_a_capture_has_begun() {
+    let rig = Rig::new(64 * M);
+    let block = rig.alloc.allocate(0, 8 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(block).unwrap();
+    let pool = rig.alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let held_up = rig.hold_up("aclrtFreePhysical");
+    std::thread::scope(|scope| {
+        let emptier = scope.spawn(|| rig.alloc.empty_cache(None));
+        held_up.reached();
+        let capture = rig.alloc.capture(pool, RouteFilter::Stream(Stream(7))).unwrap();
+        drop(held_up);
+        emptier.join().unwrap().unwrap();
+        assert!(rig.alloc.stats(0).unwrap().reserved_address_space > 0, "released during a capture");
+        drop(capture);
+    });
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(rig.alloc.stats(0).unwrap().reserved_address_space, 0);
+}

@@ -302,15 +302,17 @@ impl Device {
         id
     }
 
-    /// Notes how much is live and how much was freed, all counts together. The blocks freed so far.
-    pub(super) fn note_flow(&self, core: &mut Core, more: u64) -> u64 {
+    /// Notes how much is live and how much was freed, all counts together. The blocks freed so far, and the highest live bytes
+    /// there will be if a request for so many more is served.
+    pub(super) fn note_flow(&self, core: &mut Core, more: u64) -> (u64, u64) {
         let mut flow = self.front.flow();
         flow.add(&core.tally.flow);
         let live: i64 = flow.balance()[REQUESTED].iter().sum();
-        core.high_water = core.high_water.max(live.max(0) as u64 + more);
+        let live = live.max(0) as u64;
+        core.high_water = core.high_water.max(live);
+        let high_water = core.high_water.max(live + more);
         let allocated = flow.up[tally::BYTES].iter().sum::<i64>().max(0) as u64;
         let moved = core.tally.moved * core.limits.granule;
-        let high_water = core.high_water;
         core.churn.note(more, allocated, moved, high_water);
         let frees = flow.down[tally::COUNT].iter().sum::<i64>() as u64;
         core.earn_for_all(frees);
@@ -318,7 +320,7 @@ impl Device {
             core.beside = core.beside.max(frees.saturating_sub(core.frees));
             core.unseen = self.front.unseen();
         }
-        frees
+        (frees, high_water)
     }
 
     /// Makes a stream known to the core and to the front.

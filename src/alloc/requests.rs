@@ -158,13 +158,17 @@ impl Caller<'_> {
             let step = core.advance(request);
             core.tally.ladder.count(&step);
             match step {
-                Step::Ready(id) => return Ok((core, id)),
+                Step::Ready(id) => {
+                    core.high_water = core.high_water.max(request.peak);
+                    return Ok((core, id));
+                }
                 Step::Ask(bytes) => core = self.ask(core, request, bytes),
                 Step::Await => core = self.await_others(core, request),
                 Step::Pause => core = self.let_finish(core, request),
                 Step::Reserve(class, wish, least) => core = self.reserve(core, request, class, (wish, least)),
                 Step::Flush => {
-                    let frees = self.device.note_flow(&mut core, request.requested);
+                    let (frees, peak) = self.device.note_flow(&mut core, request.requested);
+                    request.peak = peak;
                     self.device.front.note_short();
                     let blocks = self.device.drain(&mut core, self.map);
                     core.note_flush(blocks, frees);
@@ -410,7 +414,7 @@ impl Caller<'_> {
         if core.tally.charge(small, len, requested) {
             self.device.settle_peaks(&mut core);
         }
-        if core.class_of(id).is_classic() && len >= core.config.max_split_size.unwrap_or(u64::MAX) {
+        if core.is_oversize(id, len) {
             core.tally.oversize_allocations.add(small, 1);
         }
         core.note(Action::Allocate, address, len, stream);
@@ -516,7 +520,7 @@ impl Core {
         } else {
             self.tally.refund(small, len, requested);
         }
-        if self.class_of(id).is_classic() && len >= self.config.max_split_size.unwrap_or(u64::MAX) {
+        if self.is_oversize(id, len) {
             self.tally.oversize_allocations.sub(small, 1);
         }
         self.note(Action::FreeRequested, address, len, stream);
@@ -589,6 +593,7 @@ impl Request {
             horizon: None,
             emptied: false,
             captured: false,
+            peak: 0,
             failure: None,
             ready: None,
         }

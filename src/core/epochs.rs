@@ -231,7 +231,8 @@ impl Core {
             return Ids::new();
         }
         // As long as little of the device is in use, growing a little is cheaper.
-        let little = (self.limits.total / 6).min(self.high_water + self.high_water / 5);
+        let high_water = self.high_water.max(request.peak);
+        let little = (self.limits.total / 6).min(high_water + high_water / 5);
         if lack.is_none() && self.held() + request.len < little {
             return Ids::new();
         }

@@ -411,9 +411,17 @@ impl Core {
         }
     }
 
-    /// Counts what a live block of another pool than the default one has gained since it had `old` bytes.
+    /// Whether a block of so many bytes, where that one is, counts as too large to be split.
+    pub(crate) fn is_oversize(&self, id: BlockId, len: u64) -> bool {
+        self.class_of(id).is_classic() && len >= self.config.max_split_size.unwrap_or(u64::MAX)
+    }
+
+    /// Counts what a live block has gained since it had `old` bytes, for its pool if that is not the default one.
     pub(crate) fn count_grown(&mut self, id: BlockId, old: u64) {
         let (class, more) = (self.blocks[id].class, (self.blocks[id].len - old) as i64);
+        if self.is_oversize(id, self.blocks[id].len) && !self.is_oversize(id, old) {
+            self.tally.oversize_allocations.add(class.is_small(), 1);
+        }
         if class.pool() != DEFAULT {
             let pool = self.pools.get_mut(class.pool());
             pool.allocated.add(class.is_small(), more);

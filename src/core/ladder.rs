@@ -297,7 +297,7 @@ impl Core {
             |limit: Option<u64>| limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule);
         let hard = if request.device_full { 0 } else { chunks(self.limit) };
         let soft = if request.rung < Rung::Joined { hard.min(chunks(self.soft_limit())) } else { hard };
-        let goal = self.goal();
+        let goal = self.goal(request.peak);
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;

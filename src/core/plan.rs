@@ -91,6 +91,8 @@ pub(crate) struct Request {
     pub(crate) emptied: bool,
     /// A wait for the device was refused because a graph is being captured.
     pub(crate) captured: bool,
+    /// The highest live bytes there will be once it is served.
+    pub(crate) peak: u64,
     /// The error to end with, once everything is put back.
     pub(crate) failure: Option<crate::Error>,
     /// The block, once there is one.
