@@ -367,6 +367,8 @@ impl Core {
             // Chunks may still carry stamps of the old stream: epochs go on from there.
             state.open = self.streams[id].open;
             state.completed = state.open - 1;
+            // What the one before has freed keeps its age.
+            state.ages = core::mem::take(&mut self.streams[id].ages);
             self.vacated.extend(self.streams[id].slot);
             self.streams[id] = state;
         } else {

@@ -576,3 +576,29 @@ fn a_request_that_failed_gives_no_headroom() {
     };
     assert_eq!(physical(true), physical(false));
 }
+
+/// The epochs of a destroyed stream are ended by a wait for the device; from then on its memory ages like any.
+#[test]
+fn memory_of_a_destroyed_stream_decays() {
+    for reused in [false, true] {
+        let mut world = Setup::default().conf("decay_ops:2000,front_cache:False").capacity(250 * M).build();
+        let (s0, gone) = (world.stream(), world.stream());
+        let kept = world.alloc(200 * M, s0);
+        let idle = world.alloc(50 * M, gone);
+        world.free(idle);
+        world.finish(gone);
+        world.destroy(gone);
+        // For this the device is waited for, which ends the wait of all of it.
+        let part = world.alloc(10 * M, s0);
+        world.free(part);
+        assert_eq!(world.reserved(), 250 * M);
+        if reused {
+            let next = world.stream();
+            world.alloc(4096, next);
+        }
+        pass_frees(&world, 10_000, s0);
+        assert!(world.reserved() <= 206 * M, "reused {reused}: {}", world.reserved());
+        world.free(kept);
+        world.close();
+    }
+}

@@ -333,8 +333,7 @@ impl Caller<'_> {
             }
         }
         users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
-        let stuck: Vec<(u32, u32)> =
-            users.iter().map(|&id| (id, core.streams[id as usize].close_epoch())).collect();
+        let stuck: Vec<(u32, u32)> = users.iter().map(|&id| (id, core.close_epoch(id))).collect();
         if !stuck.is_empty() {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }

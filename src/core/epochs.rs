@@ -63,14 +63,20 @@ impl Core {
 
     /// The open epochs of these streams, as epochs that are being closed.
     pub(super) fn begin_closing(&mut self, ids: &[StreamId]) -> ToClose {
-        let frees = self.all_frees() + self.unseen;
         let close = |&id: &StreamId| {
-            let state = &mut self.streams[id as usize];
-            let epoch = state.close_epoch();
-            state.ages.note(u64::from(epoch), frees);
-            (id, state.handle, epoch, self.events.pop())
+            let epoch = self.close_epoch(id);
+            (id, self.streams[id as usize].handle, epoch, self.events.pop())
         };
         ids.iter().map(close).collect()
+    }
+
+    /// Opens the next epoch of a stream, and notes when that was; the number of the one that is to be closed.
+    pub(crate) fn close_epoch(&mut self, id: StreamId) -> u32 {
+        let frees = self.all_frees() + self.unseen;
+        let state = &mut self.streams[id as usize];
+        let epoch = state.close_epoch();
+        state.ages.note(u64::from(epoch), frees);
+        epoch
     }
 
     /// Asks for the oldest events of the stream whose epoch is due, if many are under way, so that events
@@ -393,11 +399,8 @@ impl Core {
 
     /// Waits for a stream, which ends its open epoch and all before.
     pub(crate) fn wait_alone(&mut self, id: StreamId) -> Step {
-        let frees = self.all_frees() + self.unseen;
-        let state = &mut self.streams[id as usize];
-        let epoch = state.close_epoch();
-        state.ages.note(u64::from(epoch), frees);
-        Step::WaitStream(id, state.handle, epoch)
+        let epoch = self.close_epoch(id);
+        Step::WaitStream(id, self.streams[id as usize].handle, epoch)
     }
 
     /// Waits for the device where epochs that hold memory back cannot be ended in another way: those of destroyed
@@ -409,7 +412,8 @@ impl Core {
         if !self.streams.iter().any(|state| stuck(state) && holds(state)) {
             return None;
         }
-        let states = self.streams.iter_mut().enumerate().filter(|(_, state)| stuck(state));
-        Some(Step::WaitDevice(states.map(|(id, state)| (id as StreamId, state.close_epoch())).collect()))
+        let states = self.streams.iter().enumerate().filter(|(_, state)| stuck(state));
+        let stuck: Vec<StreamId> = states.map(|(id, _)| id as StreamId).collect();
+        Some(Step::WaitDevice(stuck.into_iter().map(|id| (id, self.close_epoch(id))).collect()))
     }
 }

@@ -275,7 +275,7 @@ impl Core {
             }
             Chunks::WaitFirst(gone) => {
                 self.abandon(remap);
-                let close = |id: StreamId| (id, self.streams[id as usize].close_epoch());
+                let close = |id: StreamId| (id, self.close_epoch(id));
                 return Some(Step::WaitDevice(gone.into_iter().map(close).collect()));
             }
             Chunks::BreakFirst(back) => {
