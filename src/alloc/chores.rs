@@ -3,7 +3,7 @@
 use super::device::{Caller, Device};
 use super::limits::{Age, EmptyOptions};
 use super::requests::Guard;
-use crate::core::plan::{GiveBack, Request, Step};
+use crate::core::plan::{Request, Step};
 use crate::core::trim::Choice;
 use crate::error::Result;
 
@@ -125,12 +125,7 @@ impl Device {
             if !back.is_empty() {
                 core = caller.perform(core, Step::GiveBack(back), &mut chore);
             }
-            // A capture may have begun while the lock was left.
-            let empty =
-                if core.capturing == 0 { core.empty_reservations(choice.pool) } else { GiveBack::default() };
-            if !empty.is_empty() {
-                core = caller.perform(core, Step::GiveBack(empty), &mut chore);
-            }
+            core = caller.release_empty(core, choice.pool, &mut chore);
         }
         caller.tell(core);
         chore.failure.take().map_or(Ok(chore.returned), Err)

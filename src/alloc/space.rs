@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use super::device::Caller;
 use super::requests::Guard;
 use crate::core::plan::{Outcome, Request, Step};
+use crate::core::pool::PoolIndex;
 use crate::core::segment::Class;
 
 impl Caller<'_> {
@@ -53,16 +54,27 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         let before = core.tally.address_space;
         core = self.retire_all(core);
-        // Nothing is given back during captures.
-        if core.capturing == 0 {
-            let empty = core.empty_reservations(None);
-            if !empty.is_empty() {
-                core = self.perform(core, Step::GiveBack(empty), &mut Request::chore());
-            }
-        }
+        core = self.release_empty(core, None, &mut Request::chore());
         let freed = before.saturating_sub(core.tally.address_space);
         self.tell(core);
         freed
+    }
+
+    /// Releases the reservations with nothing in them, of one pool or of all. None during a capture, which may have begun
+    /// whenever the lock was left.
+    pub(super) fn release_empty<'a>(
+        &'a self,
+        mut core: Guard<'a>,
+        pool: Option<PoolIndex>,
+        chore: &mut Request,
+    ) -> Guard<'a> {
+        if core.capturing == 0 {
+            let empty = core.empty_reservations(pool);
+            if !empty.is_empty() {
+                core = self.perform(core, Step::GiveBack(empty), chore);
+            }
+        }
+        core
     }
 
     /// Whether memory that a source gave overlaps what another device has: a block is found by its address alone. No lock

@@ -206,6 +206,12 @@ impl Blocks {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.slab.iter().map(|(id, block)| (id as u32, block))
     }
+
+    /// A block and all behind it in its segment, in address order; none from [`NONE`] on.
+    pub(crate) fn from(&self, first: BlockId) -> impl Iterator<Item = BlockId> {
+        let there = |id: BlockId| (id != NONE).then_some(id);
+        core::iter::successors(there(first), move |&id| there(self[id].next))
+    }
 }
 
 /// A doubly linked list through `list_prev` and `list_next`.

@@ -26,24 +26,16 @@ impl Core {
     /// The live blocks of a pool, by address, but not those of growing buffers, which have owners who know
     /// their size, those lent to the default pool, whose owners know nothing of this one, and those claimed.
     pub(crate) fn live_of(&self, pool: PoolIndex) -> Vec<BlockId> {
-        let mut live: Vec<BlockId> = Vec::new();
-        for first in self.firsts_of(pool) {
-            let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
-            let blocks = core::iter::successors(Some(first), next);
-            live.extend(blocks.filter(|&id| {
-                let block = &self.blocks[id];
-                block.state == State::Live && !block.class.is_growing() && !block.lent && !block.claimed
-            }));
-        }
-        live
+        let is_meant = |id: &BlockId| {
+            let block = &self.blocks[*id];
+            block.state == State::Live && !block.class.is_growing() && !block.lent && !block.claimed
+        };
+        self.blocks_of(pool).filter(is_meant).collect()
     }
 
     /// Whether live blocks of a pool are lent to the default pool.
     pub(crate) fn has_lent(&self, pool: PoolIndex) -> bool {
-        self.firsts_of(pool).into_iter().any(|first| {
-            let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
-            core::iter::successors(Some(first), next).any(|id| self.blocks[id].lent)
-        })
+        self.blocks_of(pool).any(|id| self.blocks[id].lent)
     }
 
     /// What is to be remembered of these blocks.

@@ -334,7 +334,7 @@ impl Core {
     pub(crate) fn to_be_passed(&self, choice: Choice) -> Due {
         let mut due = Due::new();
         let mut add = |id: StreamId, epoch: u32| {
-            if !self.streams[id as usize].passed(epoch) {
+            if !self.passed(id, epoch) {
                 let until = due.entry(id).or_insert(epoch);
                 *until = epoch.max(*until);
             }
@@ -377,7 +377,7 @@ impl Core {
     /// such event, the device where that cannot be waited for either.
     pub(crate) fn wait_towards(&mut self, due: &Due, request: &Request) -> Option<Step> {
         let left = due.iter().map(|(&id, &until)| (id, until));
-        let left: Vec<_> = left.filter(|&(id, until)| !self.streams[id as usize].passed(until)).collect();
+        let left: Vec<_> = left.filter(|&(id, until)| !self.passed(id, until)).collect();
         for &(id, until) in &left {
             let mut events = self.streams[id as usize].closing.iter();
             if let Some(&(event, epoch)) = events.find(|&&(_, epoch)| epoch >= until) {

@@ -190,9 +190,7 @@ impl Core {
 
     /// Whether a block and all behind it are free or holes.
     fn is_unused(&self, first: BlockId) -> bool {
-        let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
-        let mut blocks = core::iter::successors(Some(first), next);
-        blocks.all(|id| matches!(self.blocks[id].state, State::Free | State::Hole))
+        self.blocks.from(first).all(|id| matches!(self.blocks[id].state, State::Free | State::Hole))
     }
 
     /// The chunks of a deserted segment that may go, to be given back, or the reservation once nothing is in it.
@@ -222,11 +220,9 @@ impl Core {
 
     /// The blocks in the next `len` bytes behind the buffer's.
     fn behind(&self, segment: u32, len: u64) -> impl Iterator<Item = BlockId> {
-        let there = |id: BlockId| Some(id).filter(|&id| id != NONE);
-        let first = there(self.rest_of(segment));
-        let end = first.map_or(0, |id| self.blocks[id].addr + len);
-        let all = core::iter::successors(first, move |&id| there(self.blocks[id].next));
-        all.take_while(move |&id| self.blocks[id].addr < end)
+        let first = self.rest_of(segment);
+        let end = self.blocks.get(first).map_or(0, |block| block.addr + len);
+        self.blocks.from(first).take_while(move |&id| self.blocks[id].addr < end)
     }
 
     /// The first block behind the buffer's.

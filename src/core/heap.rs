@@ -49,11 +49,11 @@ impl Core {
     ) -> Option<BlockId> {
         /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
         const STREAMS: usize = 64;
-        let best = (0..self.streams.len() as StreamId)
+        let found = (0..self.streams.len() as StreamId)
             .filter(|&other| other != stream && self.streams[other as usize].bins.get(class).is_some())
             .take(STREAMS)
-            .filter_map(|other| self.find::<false>(class, len, align, other, stream))
-            .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
+            .filter_map(|other| self.find::<false>(class, len, align, other, stream));
+        let best = self.smallest(found)?;
         Some(self.cut(best, class, len, align))
     }
 
@@ -66,10 +66,15 @@ impl Core {
         align: u64,
         stream: StreamId,
     ) -> Option<BlockId> {
-        let best = (0..self.streams.len() as StreamId)
-            .filter_map(|home| self.find::<true>(class, len, align, home, stream))
-            .min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))?;
+        let homes = 0..self.streams.len() as StreamId;
+        let found = homes.filter_map(|home| self.find::<true>(class, len, align, home, stream));
+        let best = self.smallest(found)?;
         Some(self.cut(best, class, len, align))
+    }
+
+    /// The smallest of these blocks, the lower address among equals.
+    fn smallest(&self, ids: impl Iterator<Item = BlockId>) -> Option<BlockId> {
+        ids.min_by_key(|&id| (self.blocks[id].len, self.blocks[id].addr))
     }
 
     /// Cuts `start..start + len` out of a free indexed block; what is left stays free.

@@ -79,7 +79,7 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
 
 /// Waits for a stream; nothing where that is being captured. A stream of another context, which may be one of another
 /// device, is waited for all the same: nothing else but a wait for that stream tells when it has passed.
-pub(crate) fn wait_for_stream(
+fn wait_for_stream(
     caller: Caller<'_>,
     handle: Stream,
     calls: &mut DriverCalls,

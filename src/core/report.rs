@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Core;
-use super::block::{Block, BlockId, NONE, State};
+use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
 use super::segment::{Class, SMALL_LIMIT, Segment};
@@ -131,12 +131,8 @@ impl Core {
             to - from - end.saturating_sub(first)
         };
         let (mut sum, mut run) = (0, (0, 0));
-        let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
-        for id in core::iter::successors(Some(first), next) {
-            let block = &self.blocks[id];
-            if block.state != State::Free {
-                continue;
-            }
+        let blocks = self.blocks.from(first).map(|id| &self.blocks[id]);
+        for block in blocks.filter(|block| block.state == State::Free) {
             if run.1 != block.addr {
                 sum += outside(run);
                 run.0 = block.addr;

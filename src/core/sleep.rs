@@ -12,7 +12,7 @@
 //! the granules that live blocks touch; what is free then becomes free memory or holes by what is behind it.
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
+use super::block::{BlockId, State};
 use super::plan::Spare;
 use super::pool::{DEFAULT, PoolIndex};
 use super::segment::{Segment, Stamp};
@@ -405,11 +405,8 @@ impl Core {
     }
 
     /// All blocks of a pool, in address order within a segment.
-    fn blocks_of(&self, pool: PoolIndex) -> impl Iterator<Item = BlockId> {
-        self.firsts_of(pool).into_iter().flat_map(|first| {
-            let next = |&id: &BlockId| Some(self.blocks[id].next).filter(|&next| next != NONE);
-            core::iter::successors(Some(first), next)
-        })
+    pub(super) fn blocks_of(&self, pool: PoolIndex) -> impl Iterator<Item = BlockId> {
+        self.firsts_of(pool).into_iter().flat_map(|first| self.blocks.from(first))
     }
 
     /// The segment that contains an address of a pool that sleeps, if the device was not reset meanwhile; `guess` is

@@ -118,15 +118,13 @@ impl Core {
     pub(super) fn idle_wide_in(&mut self, segment: u32) -> Vec<Run> {
         let state = &self.segments[segment as usize];
         let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
-        let mut id = if state.wide.is_empty() { NONE } else { state.first };
-        while id != NONE {
+        let first = if state.wide.is_empty() { NONE } else { state.first };
+        let listed = |id: &BlockId| self.blocks[*id].listed && self.blocks[*id].state == State::Free;
+        for id in self.blocks.from(first).filter(listed) {
             let block = &self.blocks[id];
-            if block.listed && block.state == State::Free {
-                let inside = state.wide.range(block.addr..block.end()).rev();
-                let idle = inside.filter(|&(&address, &span)| self.is_wide_idle(id, address, span, u64::MAX));
-                found.extend(idle.map(|(&address, &span)| (id, address, span)));
-            }
-            id = block.next;
+            let inside = state.wide.range(block.addr..block.end()).rev();
+            let idle = inside.filter(|&(&address, &span)| self.is_wide_idle(id, address, span, u64::MAX));
+            found.extend(idle.map(|(&address, &span)| (id, address, span)));
         }
         found.into_iter().map(|(id, address, span)| self.seize_wide(id, address, span)).collect()
     }
