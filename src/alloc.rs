@@ -28,6 +28,7 @@ mod pools;
 mod pressure;
 mod requests;
 mod reset;
+mod resize;
 mod routes;
 mod share;
 mod sleep;
@@ -288,35 +289,6 @@ impl DeviceAllocator {
             return Ok(());
         }
         self.record_slowly(ptr, stream)
-    }
-
-    /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. What is put behind
-    /// the block is, as a new block, in order for the block's own stream: other streams, recorded before or not, must be
-    /// made to wait for that stream anew before they touch it. What the block has beyond its size already
-    /// ([`BlockInfo::bytes`]) is as in order as the rest of it; a shrink before has not freed that.
-    ///
-    /// # Errors
-    ///
-    /// As [`allocate`](Self::allocate), and [`Error::Pointer`]. The block is unchanged then.
-    pub fn grow_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<bool> {
-        let device = self.owner(ptr.0)?;
-        let grown = self.caller(device).grow(ptr.0, bytes)?;
-        self.watch(device, 2);
-        Ok(grown)
-    }
-
-    /// Shrinks a live block to `bytes` bytes without moving it; what is cut off is freed like a block.
-    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones, and every block its
-    /// last 512 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pointer`], and [`Error::Size`] when `bytes` is zero or more than was asked for before.
-    pub fn shrink_in_place(&self, ptr: DevicePtr, bytes: u64) -> Result<()> {
-        let device = self.owner(ptr.0)?;
-        self.caller(device).shrink(ptr.0, bytes)?;
-        self.watch(device, 2);
-        Ok(())
     }
 
     /// The statistics of a device; all zero while it has not been used.
