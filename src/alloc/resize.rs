@@ -12,7 +12,8 @@ impl DeviceAllocator {
     /// Grows a live block to `bytes` bytes without moving it; false when there is no room behind it. What is put behind
     /// the block is, as a new block, in order for the block's own stream: other streams, recorded before or not, must be
     /// made to wait for that stream anew before they touch it. What the block has beyond its size already
-    /// ([`BlockInfo::bytes`]) is as in order as the rest of it; a shrink before has not freed that.
+    /// ([`BlockInfo::bytes`](super::BlockInfo::bytes)) is as in order as the rest of it; a shrink before has not freed
+    /// that.
     ///
     /// # Errors
     ///
