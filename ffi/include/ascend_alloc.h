@@ -1619,7 +1619,7 @@ int ascend_alloc_pool_create(int device, const struct ascend_alloc_pool_options_
 
 /*
  The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
- are outside. 0 for a negative device.
+ are outside. 0 for a device that is not there, as far as that is known: once the allocator is set up.
 
  Callable from any thread.
  */

@@ -145,7 +145,7 @@ pub unsafe extern "C" fn ascend_alloc_history_json(
 ) -> c_int {
     guard::status(|| {
         arguments::writable(length, "length")?;
-        let id = process::device(device)?;
+        let id = process::known_device(device)?;
         let kept = process::if_set_up().map(DeviceAllocator::history).unwrap_or_default();
         let mut text = format!(r#"{{"device":{id},"lost":{},"events":["#, kept.lost);
         for (index, event) in kept.events.iter().filter(|event| event.device == id).enumerate() {
@@ -311,10 +311,8 @@ pub unsafe extern "C" fn ascend_alloc_mark(text: *const c_char) -> c_int {
 pub extern "C" fn ascend_alloc_host_waited(device: c_int, stream: *mut c_void) -> c_int {
     guard::status(|| {
         let device = process::device(device)?;
-        if let Some(allocator) = process::if_set_up() {
-            allocator.note_host_wait(device, process::stream(stream));
-        }
-        Ok(())
+        let stream = process::stream(stream);
+        process::if_set_up().map_or(Ok(()), |allocator| Ok(allocator.note_host_wait(device, stream)?))
     })
 }
 

@@ -140,7 +140,7 @@ pub unsafe extern "C" fn ascend_alloc_host_get_stats(
     guard::status(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { arguments::sized(stats, "stats") }?;
-        let device = process::device(device)?;
+        let device = process::known_device(device)?;
         let found = PINNED.lock().get(&device).map(|pinned| pinned.stats()).unwrap_or_default();
         let filled = AscendAllocHostStats {
             struct_size: size_of::<AscendAllocHostStats>(),

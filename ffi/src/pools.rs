@@ -152,12 +152,12 @@ pub unsafe extern "C" fn ascend_alloc_pool_create(
 }
 
 /// The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
-/// are outside. 0 for a negative device.
+/// are outside. 0 for a device that is not there, as far as that is known: once the allocator is set up.
 ///
 /// Callable from any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_pool_default(device: c_int) -> u64 {
-    guard::everywhere(|| Ok(number(PoolId::default_of(process::device(device)?)))).unwrap_or(0)
+    guard::everywhere(|| Ok(number(PoolId::default_of(process::known_device(device)?)))).unwrap_or(0)
 }
 
 /// Gives up the hold on a pool that ascend_alloc_pool_create made. Live blocks stay valid; what is idle serves other

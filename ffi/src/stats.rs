@@ -112,7 +112,7 @@ pub unsafe extern "C" fn ascend_alloc_stats(device: c_int, out: *mut AscendAlloc
     guard::code(guard::everywhere(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { arguments::sized(out, "out") }?;
-        let device = process::device(device)?;
+        let device = process::known_device(device)?;
         let stats = match process::if_set_up() {
             _ if fork::in_child() => fork::frozen(device),
             Some(allocator) => allocator.stats(device)?,

@@ -142,7 +142,7 @@ static void child_is_answered(void) {
     char tag[16];
     size_t length = 0;
     CHECK(ascend_alloc_version() != NULL);
-    CHECK(ascend_alloc_pool_default(0) == ascend_alloc_pool_default(0));
+    CHECK(ascend_alloc_pool_default(0) != 0 && ascend_alloc_pool_default(99) == 0);
     (void)ascend_alloc_failed_writes();
     OK(ascend_alloc_set_tag("child"));
     OK(ascend_alloc_get_tag(tag, sizeof tag, &length));
@@ -151,6 +151,8 @@ static void child_is_answered(void) {
     stats.struct_size = sizeof stats;
     OK(ascend_alloc_stats(0, &stats));
     CHECK(stats.allocated_bytes.all.current >= (int64_t)(4 * MIB));
+    REFUSED(ascend_alloc_stats(99, &stats));
+    OK(ascend_alloc_stats(0, &stats));
     CHECK(ascend_alloc_last_error() == NULL);
 }
 
