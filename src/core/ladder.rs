@@ -13,8 +13,9 @@
 //!
 //! After every step the free blocks are searched again, from `Released` on all of them, and each step takes no more than
 //! the request lacks. Steps from `Released` on are taken only when the device, the limit, or the soft limit has no
-//! room; a wait of the host is never spent on the soft limit. Before a request fails, plans of other
-//! threads that hold memory are waited for, because what they leave may be what it lacks.
+//! room; a wait of the host is never spent on the soft limit. No request has more given back than the device has, because
+//! others may take it each time. Before a request fails, plans of other threads that hold memory are waited for, because
+//! what they leave may be what it lacks.
 
 use super::Core;
 use super::block::BlockId;
@@ -307,7 +308,7 @@ impl Core {
             Err(stream) => return Chunks::MarkFirst(stream),
         };
         left -= moves;
-        if left > 0 && request.rung >= Rung::Map && request.refusal.is_none() {
+        if left > 0 && request.rung >= Rung::Map && request.may_give_back(self.limits.total) {
             let back = self.wide_to_break(left);
             if !back.is_empty() {
                 return Chunks::BreakFirst(back);
@@ -394,7 +395,7 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if request.refusal.is_none()
+        if request.may_give_back(self.limits.total)
             && let Some(step) = self.collect_garbage(class, bytes)
         {
             return Some(step);
@@ -463,7 +464,7 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if request.refusal.is_none() {
+        if request.may_give_back(self.limits.total) {
             let back = if self.is_elsewhere(request.class) {
                 let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
                 self.idle_elsewhere(choice, request.lack)
