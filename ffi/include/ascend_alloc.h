@@ -1248,7 +1248,7 @@ int ascend_alloc_claim(int device,
  Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
  Waits for nothing. *freed, which may be null, gets the bytes given back.
 
- Callable from any thread. In a forked child it does nothing and succeeds.
+ Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 
  # Safety
 
@@ -1309,7 +1309,7 @@ int ascend_alloc_buffer_resize(uint64_t buffer,
 
 /*
  Tells that work on the stream uses the buffer too, from now until it is empty or destroyed. Callable from any
- thread.
+ thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_buffer_record_stream(uint64_t buffer, void *stream);
 
@@ -1385,7 +1385,8 @@ int ascend_alloc_finish(void);
 
 /*
  Keeps the newest entries events from now on, of all devices together, mostly 24 bytes each; 0 ends that and frees them. The same
- as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
+ as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread. With 0, in a forked child it does nothing
+ and succeeds.
 
  # Safety
 
@@ -1396,7 +1397,7 @@ int ascend_alloc_history_record(size_t entries);
 /*
  The same; with uses not 0 the streams that blocks are recorded on and what ascend_alloc_host_waited says are kept too,
  with stacks not 0 the stack is captured for allocations and frees of threads that have set no context, which takes
- microseconds for each. Callable from any thread.
+ microseconds for each. Callable from any thread, in a forked child as ascend_alloc_history_record.
 
  # Safety
 
@@ -1438,7 +1439,7 @@ int ascend_alloc_history_drain(ascend_alloc_history_visit_t visit,
 /*
  Says who causes what the calling thread does from now on, in histories and snapshots; null for nobody. The text is copied;
  each text is kept once for the process, the first 1024 bytes of it, and 65 536 different ones at most. Costs a lookup, so a
- text should stand for many requests.
+ text should stand for many requests. In a forked child it does nothing and succeeds.
 
  # Safety
 
@@ -1448,7 +1449,7 @@ int ascend_alloc_set_context(const char *text);
 
 /*
  Says something to the history and to a trace, where it is a marker. Nothing while nobody keeps events. Callable from any
- thread.
+ thread. In a forked child it does nothing and succeeds.
 
  # Safety
 
@@ -1458,7 +1459,7 @@ int ascend_alloc_mark(const char *text);
 
 /*
  Tells that the program has waited on the host for a stream: a trace that is recorded has that then. It changes nothing
- else. Callable from any thread.
+ else. Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_host_waited(int device,
                              void *stream);
@@ -1476,7 +1477,7 @@ int ascend_alloc_trace_start(const char *path);
 
 /*
  Ends the trace that is being recorded and writes the rest of it. Nothing where there is none. Callable from any
- thread.
+ thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_trace_stop(void);
 
@@ -1494,13 +1495,15 @@ int ascend_alloc_history_file_start(const char *path,
                                     int most_files);
 
 /*
- Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread.
+ Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread. In a forked child it
+ does nothing and succeeds.
  */
 int ascend_alloc_history_file_stop(void);
 
 /*
  Writes what has happened so far to all files that are being written. ASCEND_ALLOC_STATUS_STATE when that takes more than
- five seconds; it goes on then. Callable from any thread.
+ five seconds; it goes on then. Callable from any thread. In a forked child, whose parent writes them, it does nothing and
+ succeeds.
  */
 int ascend_alloc_flush_files(void);
 
@@ -1525,7 +1528,7 @@ int ascend_alloc_snapshot_write(const char *path,
  slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
  user; it may be null. After a failure release is called before this returns.
 
- Callable from any thread. Sets the allocator up if nobody has.
+ Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 
  # Safety
 
@@ -1635,7 +1638,7 @@ int ascend_alloc_pool_release(uint64_t pool);
 
 /*
  Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
- bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+ bytes. Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 
  # Safety
 
@@ -1803,9 +1806,11 @@ int ascend_alloc_import(const void *message,
                         uint64_t *import_number);
 
 /*
- Tells that work on the stream uses the imported block too. Callable from any thread.
+ Tells that work on the stream uses the imported block too. Callable from any thread. In a forked child it does nothing
+ and succeeds.
  */
-int ascend_alloc_import_record_stream(uint64_t import_number, void *stream);
+int ascend_alloc_import_record_stream(uint64_t import_number,
+                                      void *stream);
 
 /*
  Gives an import up: with the last of one message its memory is unmapped, once the streams that used it have passed.
@@ -1885,12 +1890,14 @@ int ascend_alloc_is_asleep(uint64_t pool, int *asleep);
 int ascend_alloc_stats(int device, struct ascend_alloc_stats_t *out);
 
 /*
- Lets all peaks of the device start again from the current values. Callable from any thread.
+ Lets all peaks of the device start again from the current values. Callable from any thread. In a forked child it
+ does nothing and succeeds.
  */
 int ascend_alloc_reset_peak_stats(int device);
 
 /*
- Lets all sums and counts of events of the device start again from zero. Callable from any thread.
+ Lets all sums and counts of events of the device start again from zero. Callable from any thread. In a forked
+ child it does nothing and succeeds.
  */
 int ascend_alloc_reset_accumulated_stats(int device);
 
@@ -1968,7 +1975,7 @@ int ascend_alloc_snapshot_json(int device,
  found elsewhere. Once nobody will call it any more, release is called with user; it may be null.
  After a failure release is called before this returns.
 
- Callable from any thread. Sets the allocator up if nobody has.
+ Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 
  # Safety
 

@@ -122,10 +122,10 @@ pub extern "C" fn ascend_alloc_buffer_resize(buffer: u64, size: usize) -> c_int 
 }
 
 /// Tells that work on the stream uses the buffer too, from now until it is empty or destroyed. Callable from any
-/// thread.
+/// thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_buffer_record_stream(buffer: u64, stream: *mut c_void) -> c_int {
-    guard::status(|| Ok(find(buffer)?.lock().record_stream(process::stream(stream))?))
+    guard::release(|| Ok(find(buffer)?.lock().record_stream(process::stream(stream))?))
 }
 
 /// What is known of the buffer. Callable from any thread.

@@ -66,7 +66,7 @@ pub type AscendAllocHook = Option<unsafe extern "C" fn(event: *const AscendAlloc
 /// slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
 /// user; it may be null. After a failure release is called before this returns.
 ///
-/// Callable from any thread. Sets the allocator up if nobody has.
+/// Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ascend_alloc_set_event_hook(
     release: AscendAllocRelease,
 ) -> c_int {
     let held = Held::new(user, release);
-    guard::status(move || {
+    guard::set(hook.is_none(), move || {
         // SAFETY: the caller's promise.
         let allocator = unsafe { process::allocator() }?;
         allocator.set_event_hook(hook.map(|hook| -> allocator::hook::EventHook {

@@ -418,18 +418,17 @@ pub unsafe extern "C" fn ascend_alloc_claim(
 /// Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
 /// Waits for nothing. *freed, which may be null, gets the bytes given back.
 ///
-/// Callable from any thread. In a forked child it does nothing and succeeds.
+/// Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 ///
 /// # Safety
 ///
 /// freed is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_trim(device: c_int, keep: usize, freed: *mut usize) -> c_int {
-    guard::release(|| {
-        arguments::writable(freed, "freed")?;
+    let run = || {
         let device = process::device(device)?;
-        let bytes = process::if_set_up().map_or(Ok(0), |allocator| allocator.trim(device, keep as u64))?;
-        // SAFETY: the caller's promise.
-        unsafe { arguments::answer(freed, "freed", bytes as usize) }
-    })
+        process::if_set_up().map_or(Ok(0), |allocator| Ok(allocator.trim(device, keep as u64)?))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard::freed(freed, run) }
 }

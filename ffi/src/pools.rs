@@ -170,21 +170,20 @@ pub extern "C" fn ascend_alloc_pool_release(pool: u64) -> c_int {
 }
 
 /// Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
-/// bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+/// bytes. Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 ///
 /// # Safety
 ///
 /// freed is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_pool_empty_cache(pool: u64, freed: *mut usize) -> c_int {
-    guard::release(|| {
-        arguments::writable(freed, "freed")?;
+    let run = || {
         let pool = id(pool)?;
         let options = EmptyOptions { pool: Some(pool), ..EmptyOptions::default() };
-        let bytes = process::existing()?.empty_cache_with(Some(pool.device), &options)?;
-        // SAFETY: the caller's promise.
-        unsafe { arguments::answer(freed, "freed", bytes as usize) }
-    })
+        Ok(process::existing()?.empty_cache_with(Some(pool.device), &options)?)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard::freed(freed, run) }
 }
 
 /// A block from the pool, whatever routes there are; else as ascend_alloc_malloc.

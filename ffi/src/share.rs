@@ -212,10 +212,11 @@ pub unsafe extern "C" fn ascend_alloc_import(
     })
 }
 
-/// Tells that work on the stream uses the imported block too. Callable from any thread.
+/// Tells that work on the stream uses the imported block too. Callable from any thread. In a forked child it does nothing
+/// and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_import_record_stream(import_number: u64, stream: *mut c_void) -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         let imports = IMPORTS.lock();
         let import = imports.get(&import_number).ok_or_else(|| unknown("import", import_number))?;
         import.record_stream(process::stream(stream));

@@ -124,7 +124,8 @@ pub unsafe extern "C" fn ascend_alloc_stats(device: c_int, out: *mut AscendAlloc
     }))
 }
 
-/// Lets all peaks of the device start again from the current values. Callable from any thread.
+/// Lets all peaks of the device start again from the current values. Callable from any thread. In a forked child it
+/// does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_reset_peak_stats(device: c_int) -> c_int {
     guard::release(|| {
@@ -133,7 +134,8 @@ pub extern "C" fn ascend_alloc_reset_peak_stats(device: c_int) -> c_int {
     })
 }
 
-/// Lets all sums and counts of events of the device start again from zero. Callable from any thread.
+/// Lets all sums and counts of events of the device start again from zero. Callable from any thread. In a forked
+/// child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_reset_accumulated_stats(device: c_int) -> c_int {
     guard::release(|| {
