@@ -1597,6 +1597,12 @@ int ascend_alloc_host_record_stream(void *ptr,
 int ascend_alloc_host_empty_cache(void);
 
 /*
+ The same, but waits for the streams that used the memory. Callable from any thread. In a forked child it does nothing
+ and succeeds.
+ */
+int ascend_alloc_host_empty_cache_waiting(void);
+
+/*
  The statistics of page-locked memory taken through a device; all zero while there is none. Callable from any
  thread.
 

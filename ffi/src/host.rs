@@ -72,12 +72,14 @@ pub extern "C" fn ascend_alloc_host_record_stream(
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_host_empty_cache() -> c_int {
-    guard::release(|| {
-        for pinned in all() {
-            pinned.empty_cache()?;
-        }
-        Ok(())
-    })
+    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache().map(drop)?)))
+}
+
+/// The same, but waits for the streams that used the memory. Callable from any thread. In a forked child it does nothing
+/// and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_host_empty_cache_waiting() -> c_int {
+    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache_waiting().map(drop)?)))
 }
 
 /// How long calls of one kind took, in microseconds.

@@ -26,6 +26,8 @@ static void early(void) {
     CHECK(ascend_alloc_sleep(-1, NULL, 0, 0, NULL) == ASCEND_ALLOC_STATUS_STATE);
     OK(ascend_alloc_empty_cache(-1));
     OK(ascend_alloc_trim(0, 0, NULL));
+    OK(ascend_alloc_host_empty_cache());
+    OK(ascend_alloc_host_empty_cache_waiting());
     OK(ascend_alloc_reset_peak_stats(0));
     OK(ascend_alloc_stream_destroyed(0, &stats));
     OK(ascend_alloc_release(NULL));

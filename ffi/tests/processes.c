@@ -71,6 +71,7 @@ static void child_gives_back(void) {
     OK(ascend_alloc_host_free(host));
     OK(ascend_alloc_host_record_stream(host, 0, NULL));
     OK(ascend_alloc_host_empty_cache());
+    OK(ascend_alloc_host_empty_cache_waiting());
     OK(ascend_alloc_pool_release(pool));
     OK(ascend_alloc_pool_end(pool));
     OK(ascend_alloc_graph_release(pool));
