@@ -290,6 +290,8 @@ impl Core {
 
     /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
     pub(super) fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
+        /// Chunks.
+        const MUCH: u64 = 16;
         let granule = self.limits.granule;
         let need = remap.missing.len() as u64;
         let cached = need.min(self.cached.len() as u64);
@@ -320,9 +322,12 @@ impl Core {
                 return Chunks::CloseFirst;
             }
         }
-        // While memory is short, waits on the device have their own rung.
-        if left > 0 && !request.joined && if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 }
-        {
+        // While memory is short, waits on the device have their own rung. Each new chunk costs three calls, so for many of
+        // them a wait is cheaper however few frees have earned one.
+        let peak = self.high_water.max(request.peak);
+        let dear = left >= MUCH && self.held() > peak + peak / 8;
+        let may_join = if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 || dear };
+        if left > 0 && !request.joined && may_join {
             let others = self.worth_joining(request, pressed.then_some(left * granule));
             if !others.is_empty() {
                 return Chunks::JoinFirst(others);
