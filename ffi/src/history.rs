@@ -39,7 +39,7 @@ pub enum AscendAllocHistoryAction {
     Wake = 10,
     /// The host waited for a stream, or for the device (stream null).
     Wait = 11,
-    /// A request failed for lack of memory.
+    /// A request failed for lack of memory; size is what the library could still take of the device by its own count.
     Oom = 12,
     /// A snapshot with its events was taken.
     Snapshot = 13,
@@ -318,7 +318,8 @@ pub extern "C" fn ascend_alloc_host_waited(device: c_int, stream: *mut c_void) -
 }
 
 /// Begins to record a trace that `ascend-alloc replay` reads, compressed if path ends with .zst; %p in it stands for the process.
-/// What is live stands at its beginning. A trace that is being recorded ends. The variable ASCEND_ALLOC_TRACE does the same
+/// What is live stands at its beginning. A trace that is being recorded ends. A trace is about one device: the first that
+/// appears; each other one gets a file of its own, with ".deviceN" before the first dot of its name. The variable ASCEND_ALLOC_TRACE does the same
 /// from the start of the process. Callable from any thread.
 ///
 /// # Safety
@@ -345,7 +346,7 @@ pub extern "C" fn ascend_alloc_trace_stop() -> c_int {
 }
 
 /// Begins to write all events to a file, compressed if path ends with .zst; %p in it stands for the process. Beyond most_bytes the
-/// file gets a number and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
+/// file gets a number before the first dot of its name and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
 /// ends. docs/history.md has the format. Callable from any thread.
 ///
 /// # Safety

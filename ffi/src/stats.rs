@@ -145,7 +145,8 @@ pub extern "C" fn ascend_alloc_reset_accumulated_stats(device: c_int) -> c_int {
 }
 
 /// Limits the physical memory held on the device to a fraction of its total: more than 0, at most 1,
-/// which removes the limit. Memory already held is not given back. Sets the allocator up if nobody has.
+/// which removes this limit. Where the configuration sets one in bytes too, the smaller counts. Memory already held is
+/// not given back. Sets the allocator up if nobody has.
 ///
 /// Callable from any thread.
 ///
