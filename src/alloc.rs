@@ -1,7 +1,7 @@
 //! The public allocator: device memory through `&self`, for any number of devices and threads.
 
 use core::alloc::Layout;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 mod buffer;
@@ -172,6 +172,8 @@ pub struct DeviceAllocator {
     tellers: observe::Tellers,
     /// Where the content of sleeping pools is kept, if not in memory of the driver.
     store: OnceLock<Arc<dyn ContentStore>>,
+    /// How often a reset has ended the links of a device.
+    resets: AtomicU64,
 }
 
 impl core::fmt::Debug for DeviceAllocator {
@@ -221,6 +223,7 @@ impl DeviceAllocator {
             history,
             tellers: observe::Tellers::default(),
             store: OnceLock::new(),
+            resets: AtomicU64::new(0),
         })
     }
 

@@ -113,6 +113,41 @@ fn peers_that_cannot_be_change_nothing() {
     }
 }
 
+/// A reset, of the device or of its peer, closes the links between them and takes what was granted: setting peers again
+/// has to open and grant everything.
+#[test]
+fn a_reset_ends_what_was_set() {
+    for reset in [0, 1] {
+        let rig = Rig::on(SimConfig { devices: 3, soc: Soc::Ascend950, ..SimConfig::default() });
+        let sim = rig.machine();
+        for device in [2, 1, 0] {
+            sim.set_device(device).unwrap();
+        }
+        let before = rig.alloc.allocate(0, 6 * M, 0, STREAM).unwrap();
+        rig.alloc.set_peers(0, &[1, 2]).unwrap();
+        rig.alloc.set_peers(1, &[0]).unwrap();
+        sim.reset_device_force(reset).unwrap();
+        rig.alloc.device_was_reset(reset as u32).unwrap();
+        sim.set_device(reset).unwrap();
+        sim.set_device(0).unwrap();
+        let left = if reset == 0 { vec![] } else { vec![2] };
+        assert_eq!((rig.alloc.peers(0).unwrap(), rig.alloc.peers(1).unwrap()), (left, vec![]));
+        let later = rig.alloc.allocate(0, 6 * M, 0, STREAM).unwrap();
+        let chunks = |ptr: DevicePtr| (ptr.0 & !(2 * M - 1)..ptr.0 + 6 * M).step_by(2 << 20);
+        let access = |at: u64| sim.get_access(at, Location::device(1)).unwrap();
+        assert!(chunks(later).skip(1).all(|at| access(at) == 0), "it is not a peer any more");
+        let granted = sim.count("aclrtMemSetAccess");
+        rig.alloc.set_peers(0, &[1]).unwrap();
+        assert_eq!((sim.peer_access_status(0, 1), sim.peer_access_status(1, 0)), (Ok(1), Ok(1)));
+        // The chunk that both share is granted once.
+        let mapped = rig.alloc.stats(0).unwrap().reserved_bytes.all.current as u64 / (2 * M);
+        assert_eq!(sim.count("aclrtMemSetAccess") - granted, mapped, "all that is mapped");
+        assert!(chunks(later).all(|at| access(at) == 3));
+        [before, later].into_iter().for_each(|ptr| rig.alloc.deallocate(ptr).unwrap());
+        rig.alloc.check().unwrap();
+    }
+}
+
 /// The call takes the driver's numbers.
 #[test]
 fn peers_are_translated() {

@@ -182,19 +182,52 @@ fn peers_that_are_set_during_an_import_reach_it() {
     }
 }
 
-/// A reset that comes before a grant to an import is no refusal.
+/// A reset that comes before a grant has closed the links that were just opened: that is told, and nothing is set.
 #[test]
-fn a_reset_in_the_middle_of_setting_peers_refuses_nothing() {
+fn a_reset_in_the_middle_of_setting_peers_is_told() {
     let rig = Rig::new();
     let mut other = Other::start("sim");
     let handle = other.export(3 * M);
     let import = rig.alloc.import(0, &handle, STREAM).unwrap();
     let weak = rig.weak();
     rig.once_at("aclrtMemSetAccess", move || reset_weak(&weak));
+    was_reset(rig.alloc.set_peers(0, &[1]));
+    assert_eq!(rig.alloc.peers(0).unwrap(), []);
     rig.alloc.set_peers(0, &[1]).unwrap();
     assert_eq!(rig.alloc.peers(0).unwrap(), [1]);
     drop(import);
     rig.finish();
+}
+
+/// The same of a device that was to be a peer, wherever it comes; what is refused after it, too. The other peer stays.
+#[test]
+fn a_reset_of_a_peer_while_peers_are_set_is_told() {
+    for (call, refused) in
+        [("aclrtDeviceEnablePeerAccess", false), ("aclrtMemSetAccess", false), ("aclrtMemSetAccess", true)]
+    {
+        let rig = Rig::new();
+        rig.alloc.set_peers(0, &[2]).unwrap();
+        let block = rig.alloc.allocate(0, 8 * M, 0, STREAM).unwrap();
+        let (sim, weak) = rig.weak();
+        rig.once_at(call, move || {
+            sim.reset_device_force(1).unwrap();
+            sim.set_device(0).unwrap();
+            weak.upgrade().unwrap().device_was_reset(1).unwrap();
+            if refused {
+                sim.fail("aclrtMemSetAccess", 1, REFUSED, true).unwrap();
+            }
+        });
+        rig.sim.set_device(1).unwrap();
+        rig.sim.set_device(0).unwrap();
+        let answer = rig.alloc.set_peers(0, &[1, 2]);
+        rig.sim.clear_faults();
+        was_reset(answer);
+        assert_eq!(rig.alloc.peers(0).unwrap(), [2], "{call}");
+        rig.alloc.set_peers(0, &[1, 2]).unwrap();
+        assert!(reaches(&rig, 1, block, 8 * M) && reaches(&rig, 2, block, 8 * M));
+        rig.alloc.deallocate(block).unwrap();
+        rig.finish();
+    }
 }
 
 /// Another thread maps and imports while peers are set, which is refused then: what it mapped is for those of before, and

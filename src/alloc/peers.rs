@@ -2,8 +2,12 @@
 //!
 //! ACL gives access to exactly one mapping for one device with each call, and the grant goes with the mapping. So the
 //! peers of a device are kept, and each chunk that is mapped is granted to all of them: new, moved, or imported.
+//!
+//! A reset closes the links of a device in both directions, and takes what was granted to it. So it ends being a peer and
+//! having peers: whoever sets it again opens the links, and grants everything anew.
 
-use std::sync::Arc;
+use core::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
 
 use super::DeviceAllocator;
 use super::device::Caller;
@@ -14,7 +18,8 @@ use crate::error::{Error, Result};
 impl DeviceAllocator {
     /// Lets work on other devices use the memory of `device`: all that is mapped now and all that will be. The links
     /// between the devices are opened in both directions. `peers` replaces what was set before; a device that is not in it
-    /// any more gets no further grants, but keeps those it has: ACL cannot take access away from a mapping.
+    /// any more gets no further grants, but keeps those it has: ACL cannot take access away from a mapping. A
+    /// [reset](Self::device_was_reset) of one of them ends this.
     ///
     /// Fixed blocks need no grants, only the links.
     ///
@@ -22,7 +27,8 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`] for unknown devices, for `device` itself, and for devices that cannot reach one another;
     /// [`Error::Driver`] when the driver refuses, also where the library has no `aclrtMemSetAccess`. The set of peers is
-    /// unchanged then; grants made before the failure stay.
+    /// unchanged then; grants made before the failure stay. [`Error::State`] when one of the devices was reset meanwhile;
+    /// [`peers`](Self::peers) says what is left.
     pub fn set_peers(&self, device: DeviceId, peers: &[DeviceId]) -> Result<()> {
         let state = self.device(device)?;
         let mut wanted = peers.to_vec();
@@ -38,6 +44,8 @@ impl DeviceAllocator {
                 });
             }
         }
+        // Told before the links are opened: what a reset closes after that, it is seen to have closed.
+        let resets = self.resets.load(SeqCst);
         for &peer in &wanted {
             self.driver.enable_peer_access(peer, device)?;
             self.driver.enable_peer_access(device, peer)?;
@@ -46,6 +54,9 @@ impl DeviceAllocator {
         // One thread at a time: each relies on what the one before has granted.
         let _turn = state.peering.lock();
         let mut core = state.core.lock();
+        if self.resets.load(SeqCst) != resets {
+            return Err(was_reset());
+        }
         let before = core::mem::replace(&mut core.peers, wanted.clone());
         let (chunks, generation) = (core.mapped_chunks(), core.generation);
         drop(core);
@@ -58,17 +69,34 @@ impl DeviceAllocator {
         };
         // All of them, because what an import was refused before is tried again only here.
         let granted = granted.and_then(|()| self.grant_imports(device, generation, &wanted));
-        if let Err(error) = granted {
+        let mut core = state.core.lock();
+        // Only a reset takes anything out of what was set in this turn.
+        let whole = Arc::ptr_eq(&core.peers, &wanted);
+        let Err(error) = granted else { return if whole { Ok(()) } else { Err(was_reset()) } };
+        let before = match whole {
+            true => before,
+            false => before.iter().copied().filter(|peer| core.peers.contains(peer)).collect(),
+        };
+        core.peers = before.clone();
+        // What was mapped meanwhile was granted to the wanted peers alone.
+        core.ungranted = if before.is_empty() { Vec::new() } else { core.mapped_chunks() };
+        let generation = core.generation;
+        drop(core);
+        let _tried_again_by_the_next_call = self.grant_imports(device, generation, &before);
+        Err(if whole { error.into() } else { was_reset() })
+    }
+
+    /// A device was reset: it has no peers any more, and is none of any other.
+    pub(super) fn end_links(&self, device: DeviceId) {
+        self.resets.fetch_add(1, SeqCst);
+        for state in self.devices.iter().filter_map(OnceLock::get) {
             let mut core = state.core.lock();
-            core.peers = before.clone();
-            // What was mapped meanwhile was granted to the wanted peers alone.
-            core.ungranted = if before.is_empty() { Vec::new() } else { core.mapped_chunks() };
-            let generation = core.generation;
-            drop(core);
-            let _tried_again_by_the_next_call = self.grant_imports(device, generation, &before);
-            return Err(error.into());
+            if state.limits.device == device {
+                core.peers = Arc::default();
+            } else if core.peers.contains(&device) {
+                core.peers = core.peers.iter().copied().filter(|&peer| peer != device).collect();
+            }
         }
-        Ok(())
     }
 
     /// The devices that may use the memory of `device`.
@@ -118,6 +146,11 @@ impl Caller<'_> {
         }
         Ok(())
     }
+}
+
+fn was_reset() -> Error {
+    let reason = "a device was reset meanwhile; set them again";
+    Error::State { operation: "setting peers", reason }
 }
 
 /// The error of a library that cannot grant access.

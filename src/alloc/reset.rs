@@ -9,14 +9,17 @@ use crate::error::Result;
 impl DeviceAllocator {
     /// Tells that the device was reset: all its memory, streams and events are gone. Nothing is asked of the driver
     /// for any of it. Blocks that were live are stale: freeing one is accepted once and does nothing, and no
-    /// new block has its address before that. Pools stay, empty; graphs and sleep have ended. Calls of other threads
+    /// new block has its address before that. Pools stay, empty; graphs and sleep have ended. It has no peers any more and is
+    /// nobody's peer: its links went with it, so they are to be [set](Self::set_peers) again. Calls of other threads
     /// that were waiting for the driver fail with [`Error::State`](crate::Error::State). A second call changes nothing.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`](crate::Error::Argument) for an unknown device.
     pub fn device_was_reset(&self, device: DeviceId) -> Result<()> {
-        if let Some(state) = self.used(device)? {
+        let used = self.used(device)?;
+        self.end_links(device);
+        if let Some(state) = used {
             state.forget(&self.map);
             self.watch(state, 2);
         }

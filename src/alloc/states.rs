@@ -64,9 +64,11 @@ impl DeviceAllocator {
             self.forget_importers(None, None);
         }
         for &id in &lost {
-            if self.changes.reset_of(id).is_some()
-                && let Some(state) = self.devices[id as usize].get()
-            {
+            if self.changes.reset_of(id).is_none() {
+                continue;
+            }
+            self.end_links(id);
+            if let Some(state) = self.devices[id as usize].get() {
                 state.forget(&self.map);
             }
         }

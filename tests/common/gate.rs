@@ -276,6 +276,7 @@ impl Driver for GatedDriver {
     }
 
     fn enable_peer_access(&self, device: DeviceId, peer: DeviceId) -> DriverResult<()> {
+        self.tell("aclrtDeviceEnablePeerAccess");
         self.inner.enable_peer_access(device, peer)
     }
 
