@@ -3,14 +3,17 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::Stream;
+use ascend_alloc::history::{self, HistoryOptions};
+use ascend_alloc::hook::{self, MemoryEvent};
 use ascend_alloc::{DevicePtr, Error, PoolId, PoolOptions, SleepMode, Woken};
 use ascend_sim::{Location, Task};
 use common::gate::PASSED;
 use common::gated::{REFUSED, Rig};
-use common::{M, Setup, World};
+use common::{GRANULE, M, Setup, World};
 
 const STREAM: Stream = Stream(0);
 
@@ -244,4 +247,120 @@ fn peers_are_refused_for_memory_of_a_pool_that_could_not_wake() {
     assert_eq!(rig.sim.get_access(block.0 + 2 * M, Location::device(1)).unwrap(), 3);
     rig.alloc.deallocate(block).unwrap();
     rig.finish();
+}
+
+/// What sleeps has no memory, and whoever keeps books from the events knows: granules with memory, by both of them.
+#[test]
+fn the_hook_and_the_history_are_told_of_memory_that_sleeps_and_wakes() {
+    let world = Setup::default().capacity(100 * M).build();
+    let told: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
+    let books = told.clone();
+    world.alloc.set_event_hook(Some(Arc::new(move |event: &MemoryEvent| {
+        for at in (event.address..event.address + event.bytes).step_by(GRANULE as usize) {
+            let fits = match event.action {
+                hook::Action::Map | hook::Action::Move => books.lock().unwrap().insert(at),
+                hook::Action::Unmap => books.lock().unwrap().remove(&at),
+                _ => true,
+            };
+            assert!(fits, "{event:?}");
+        }
+    })));
+    world.alloc.start_history(&HistoryOptions::default());
+    let agree = |when: &str| {
+        let mut kept = BTreeSet::new();
+        for event in world.alloc.history().events {
+            for at in (event.address..event.address + event.size).step_by(GRANULE as usize) {
+                let fits = match event.action {
+                    history::Action::SegmentMap | history::Action::ChunkMove => kept.insert(at),
+                    history::Action::SegmentUnmap => kept.remove(&at),
+                    _ => true,
+                };
+                assert!(fits, "{when}: {event:?}");
+            }
+        }
+        assert_eq!(*told.lock().unwrap(), kept, "{when}");
+        assert_eq!(kept.len() as u64 * GRANULE, world.reserved(), "{when}");
+    };
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let [block, gap, last] =
+        [20, 30, 10].map(|size| world.alloc.allocate_in(pool, size * M, 0, STREAM).expect("memory"));
+    world.alloc.deallocate(gap).expect("freed");
+    agree("awake");
+    for refused in [true, false] {
+        // Refused half-way, and not put back as a whole.
+        let faults = if refused { vec![("aclrtUnmapMem", 9), ("aclrtMapMem", 2)] } else { vec![] };
+        faults.iter().for_each(|&(call, k)| world.sim.fail(call, k, REFUSED, false).expect("a function"));
+        assert_eq!(world.alloc.sleep(None, &["w"], SleepMode::Discard).is_err(), refused);
+        world.sim.clear_faults();
+        agree("asleep, or not quite");
+        if refused {
+            wakes(&world);
+            agree("awake again");
+        }
+    }
+    leave_idle(&world, 90 * M, STREAM);
+    agree("asleep beside another pool");
+    wakes(&world);
+    agree("with memory of another pool");
+    let again = world.alloc.allocate_in(pool, 30 * M, 0, STREAM).expect("memory");
+    agree("where memory was given back asleep");
+    [last, again].into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
+    close(world, (pool, block));
+    assert!(told.lock().unwrap().is_empty());
+}
+
+/// A wake that could not wait for its copies leaves memory behind a pool that sleeps, and so does a sleep that could not
+/// put back what it had taken. Putting it to sleep again gives that to the device, and keeps the content.
+#[test]
+fn what_a_failure_left_behind_a_pool_that_sleeps_goes_back() {
+    const WAITS: [&str; 2] = ["aclrtSynchronizeStream", "aclrtSynchronizeDevice"];
+    for mode in [SleepMode::Offload, SleepMode::Discard] {
+        for in_wake in [true, false] {
+            let rig = Rig::new();
+            let pool = rig.pool("weights");
+            let block = rig.alloc.allocate_in(pool, 100 * M, 0, STREAM).unwrap();
+            rig.sim.fill_bytes(block.0, 100 * M, 9).unwrap();
+            if in_wake {
+                rig.alloc.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+                WAITS.iter().for_each(|wait| rig.sim.fail(wait, 1, REFUSED, true).unwrap());
+                assert!(rig.alloc.wake(None, &["weights"]).is_err());
+            } else {
+                rig.sim.fail("aclrtUnmapMem", 9, REFUSED, false).unwrap();
+                rig.sim.fail("aclrtMapMem", 3, REFUSED, true).unwrap();
+                assert!(rig.alloc.sleep(None, &["weights"], SleepMode::Offload).is_err());
+                rig.sim.clear_faults();
+            }
+            let held = rig.sim.physical_bytes(0) - rig.cached();
+            assert!(rig.alloc.is_asleep(pool).unwrap() && held > 80 * M, "{held}");
+            // Somebody who lacks just that is told what helps.
+            let failed = rig.alloc.allocate(0, 180 * M, 0, STREAM).unwrap_err();
+            let Error::OutOfMemory(report) = &failed else { panic!("{failed:?}") };
+            let behind = report.remedies.iter().find(|remedy| remedy.change.contains("to sleep again"));
+            assert!(behind.is_some_and(|remedy| remedy.bytes == held), "{failed}");
+            assert_eq!(report.asleep, report.active.saturating_sub(held), "{failed}");
+            // Refused once more it sleeps as before.
+            rig.sim.clear_faults();
+            rig.sim.fail("aclrtUnmapMem", 2, REFUSED, false).unwrap();
+            assert!(rig.alloc.sleep(None, &["weights"], mode).is_err());
+            assert!(rig.alloc.is_asleep(pool).unwrap());
+            rig.alloc.check().unwrap();
+            let (free, held) = (rig.sim.mem_info(1).unwrap().0, rig.sim.physical_bytes(0) - rig.cached());
+            let slept = rig.alloc.sleep(None, &["weights"], mode).unwrap();
+            assert_eq!((slept.pools, slept.returned_bytes, slept.host_bytes), (1, held, 0));
+            assert_eq!(rig.sim.mem_info(1).unwrap().0 - free, slept.device_bytes);
+            assert_eq!(slept.device_bytes, slept.returned_bytes);
+            assert_eq!(rig.sim.physical_bytes(0), rig.cached());
+            assert_eq!(rig.alloc.sleep(None, &["weights"], mode).unwrap().pools, 0);
+            let tenant = rig.alloc.allocate(0, 180 * M, 0, STREAM).unwrap();
+            rig.alloc.deallocate(tenant).unwrap();
+            rig.alloc.wake(None, &["weights"]).unwrap();
+            for at in (0..100 * M).step_by(M as usize) {
+                let mut byte = [0];
+                rig.sim.read_bytes(block.0 + at, &mut byte).unwrap();
+                assert_eq!(byte, [9], "at {at}");
+            }
+            rig.alloc.deallocate(block).unwrap();
+            rig.finish();
+        }
+    }
 }

@@ -93,7 +93,7 @@ struct Replay {
     #[arg(long)]
     verify: bool,
 
-    /// One line of JSON for each trace, sizes in bytes, times in nanoseconds; "run" in it has these options
+    /// One line of JSON for each trace, sizes in bytes, times in nanoseconds
     #[arg(long)]
     json: bool,
 

@@ -157,12 +157,8 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
                 Event::Free { block } => self.free(block).map_err(at)?,
                 Event::Record { block, stream } => self.record(block, stream).map_err(at)?,
                 Event::Synchronize { stream } => {
-                    let stream = self.rig.stream(stream);
-                    self.rig.wait(stream).map_err(at)?;
-                    self.rig
-                        .allocator
-                        .note_host_wait(DEVICE, stream)
-                        .map_err(|error| at(error.to_string()))?;
+                    self.rig.wait(self.rig.stream(stream)).map_err(at)?;
+                    self.rig.allocator.note_host_wait(DEVICE, self.rig.stream(stream));
                 }
                 Event::Marker { label } => {
                     self.rig.allocator.mark(&self.trace.labels[label as usize]);

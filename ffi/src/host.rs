@@ -68,19 +68,16 @@ pub extern "C" fn ascend_alloc_host_record_stream(
     })
 }
 
-/// Gives free page-locked memory of all devices back. Waits for nothing (but for a device that was reset since, because
-/// its events are gone): what streams may still use stays.
+/// Gives free page-locked memory of all devices back. Waits for nothing: what streams may still use stays.
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_host_empty_cache() -> c_int {
-    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache().map(drop)?)))
-}
-
-/// The same, but waits for the streams that used the memory. Callable from any thread. In a forked child it does nothing
-/// and succeeds.
-#[unsafe(no_mangle)]
-pub extern "C" fn ascend_alloc_host_empty_cache_waiting() -> c_int {
-    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache_waiting().map(drop)?)))
+    guard::release(|| {
+        for pinned in all() {
+            pinned.empty_cache()?;
+        }
+        Ok(())
+    })
 }
 
 /// How long calls of one kind took, in microseconds.
@@ -114,13 +111,13 @@ pub struct AscendAllocHostStats {
     pub allocations: AscendAllocStat,
     /// Page-locked memory held, in use or free.
     pub allocated_bytes: AscendAllocStat,
-    /// How often memory was taken of the runtime library.
+    /// Memory taken of the runtime library, a count.
     pub num_host_alloc: i64,
-    /// How often it was given back.
+    /// Memory given back, a count.
     pub num_host_free: i64,
-    /// How long the calls took that took memory.
+    /// How long taking memory took.
     pub host_alloc_time: AscendAllocDurationStat,
-    /// How long the calls took that gave it back.
+    /// How long giving it back took.
     pub host_free_time: AscendAllocDurationStat,
 }
 
@@ -143,7 +140,7 @@ pub unsafe extern "C" fn ascend_alloc_host_get_stats(
     guard::status(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { arguments::sized(stats, "stats") }?;
-        let device = process::known_device(device)?;
+        let device = process::device(device)?;
         let found = PINNED.lock().get(&device).map(|pinned| pinned.stats()).unwrap_or_default();
         let filled = AscendAllocHostStats {
             struct_size: size_of::<AscendAllocHostStats>(),

@@ -24,7 +24,7 @@ pub enum AscendAllocSleepMode {
 pub struct AscendAllocSleepReport {
     /// Set by the caller to the size of this struct; later versions grow at the end.
     pub struct_size: usize,
-    /// Pools that fell asleep or woke.
+    /// Pools that fell asleep (or gave up what a call that failed had left behind them) or woke.
     pub pools: u64,
     /// Physical memory given back to the device, or put behind the pools again.
     pub bytes: u64,
@@ -42,14 +42,13 @@ unsafe impl Versioned for AscendAllocSleepReport {
 /// Puts all pools with one of the tags to sleep (count 0: all pools but the default ones and those with a
 /// source), on one device or on all (-1): their memory goes back to the device, their addresses and live blocks stay.
 /// Waits for the streams that used them. Until they wake, nobody may queue work on their blocks; other memory
-/// is used as always, and blocks may be freed. Pools that sleep already stay as they are. mode is a value of
+/// is used as always, and blocks may be freed. Pools that sleep already stay as they are, but memory that a call which
+/// failed left behind them goes back. mode is a value of
 /// ascend_alloc_sleep_mode; content is kept in page-locked memory as of ascend_alloc_host_malloc, which stays cached after
 /// waking. out may be null.
 ///
 /// For each device it is done for all its pools or for none. ASCEND_ALLOC_STATUS_ARGUMENT when no pool has a tag that
-/// is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep: the default one, one with a graph, with a source, with
-/// fixed, exported or lent blocks, and all while a graph is captured on the device or another thread puts the pool to
-/// sleep or wakes it. Callable from any thread.
+/// is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep. Callable from any thread.
 ///
 /// # Safety
 ///

@@ -118,7 +118,8 @@ pub unsafe extern "C" fn ascend_alloc_set_host_copy(tag: *const c_char, enabled:
 
 /// Gives the memory of the tag's blocks, on all devices, back and keeps their addresses; null: of all tags but
 /// "sleep_persistent". host_copy: 0 loses the content, 1 keeps it on the host, -1 does for each tag as
-/// ascend_alloc_set_host_copy says. Waits for work that uses the blocks. What is paused already stays so.
+/// ascend_alloc_set_host_copy says. Waits for work that uses the blocks. What is paused already stays so; memory that a call
+/// which failed left behind it goes back.
 ///
 /// Tags whose content is kept come first; after a failure those that were paused before it stay paused, and a resume
 /// brings them back. Callable from any thread.

@@ -4,10 +4,14 @@
 //! |---|---|---|---|---|---|
 //! | awake | yes | yes | yes | falls asleep | nothing to do |
 //! | falling asleep or waking | `State` | yes | `State` | `State` | `State` |
-//! | asleep | `State` | yes; its content is dropped | `State` | nothing to do | wakes |
+//! | asleep | `State` | yes; its content is dropped | `State` | gives back what a failure left | wakes |
 //!
 //! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
 //! pools of a device is one step: it is done for all or for none.
+//!
+//! A pool that sleeps has memory behind it only where the driver has failed twice: a wake could not wait for its copies,
+//! or a sleep could not put back what it had taken. Putting it to sleep again gives that back, and leaves its content
+//! where it is kept.
 
 mod wake;
 
@@ -37,7 +41,7 @@ pub enum SleepMode {
 /// What putting pools to sleep brought; bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slept {
-    /// Pools that fell asleep.
+    /// Pools that fell asleep, or gave back what an earlier call that failed had left behind them.
     pub pools: u32,
     /// Physical memory given back to the driver.
     pub returned_bytes: u64,
@@ -65,16 +69,19 @@ type Contents = Vec<Vec<Kept>>;
 /// Pools on their way.
 struct Begun {
     pools: Vec<PoolIndex>,
+    /// Those of them that sleep already, with memory behind them that is to go back.
+    sunk: Vec<PoolIndex>,
     /// How often the device had been reset.
     generation: u64,
-    /// The content that is to be copied back. After a reset, nobody else knows of it.
+    /// The content that is to be copied back, or stays. After a reset, nobody else knows of it.
     content: Vec<Kept>,
 }
 
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
     /// addresses and live blocks stay. Waits for the streams that used them. Until they wake, nobody may queue work
-    /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are.
+    /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are; but
+    /// memory that a call which failed left behind them goes back.
     ///
     /// # Errors
     ///
@@ -176,17 +183,19 @@ impl Caller<'_> {
 
     fn sleep(&self, pools: &[u64], mode: SleepMode) -> Result<Slept> {
         let before = self.driver.memory_info(self.device.limits.device);
-        let Begun { pools, generation, .. } = self.begin(pools, Depth::Falling)?;
-        if pools.is_empty() {
+        let begun = self.begin(pools, Depth::Falling)?;
+        if begun.pools.is_empty() {
             return Ok(Slept::default());
         }
-        let (kept, answer) = self.fall_asleep(&pools, mode, generation);
+        let (kept, answer) = self.fall_asleep(&begun, mode);
+        let Begun { pools, sunk, generation, content } = begun;
         let mut core = self.device.core.lock();
         if core.generation != generation {
             // A reset ended the sleep. Another thread may have begun one of its own since, which is not this one's to end.
             pools.iter().for_each(|&pool| core.let_go(pool));
             drop(core);
             self.free_kept(kept.into_iter().flatten().collect());
+            self.device.limbo.lock().extend(content);
             return Err(was_reset("putting a pool to sleep"));
         }
         let mut unwanted = Unwanted::default();
@@ -197,7 +206,8 @@ impl Caller<'_> {
                 for (&pool, kept) in pools.iter().zip(kept) {
                     if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
                         sleep.depth = Depth::Asleep;
-                        sleep.kept = kept;
+                        // What is kept already stays.
+                        sleep.kept.extend(kept);
                     }
                     unwanted.append(core.rouse_if_empty(pool));
                     core.let_go(pool);
@@ -206,18 +216,7 @@ impl Caller<'_> {
             }
             Err(error) => {
                 for (&pool, kept) in pools.iter().zip(kept) {
-                    if core.is_whole(pool) {
-                        core.stay_awake(pool);
-                        unwanted.free.extend(kept);
-                    } else if core.bare_granules(pool).is_empty() {
-                        // What the driver did not put back was free memory, which nobody used any more.
-                        core.rouse(pool);
-                        unwanted.free.extend(kept);
-                    } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
-                        // The driver refused to put back what it had taken: waking tries again.
-                        sleep.depth = Depth::Asleep;
-                        sleep.kept = kept;
-                    }
+                    unwanted.append(end_in_vain(&mut core, pool, sunk.contains(&pool), kept));
                     core.let_go(pool);
                 }
                 Err(error)
@@ -250,7 +249,11 @@ impl Caller<'_> {
                 Some(sleep) if sleep.depth != Depth::Asleep => {
                     Some("another thread is putting it to sleep or waking it; try again")
                 }
-                Some(_) if falling => continue,
+                Some(_) if falling && !core.has_memory(pool) => continue,
+                Some(_) if falling && core.capturing > 0 => {
+                    Some("a graph is being captured on this device; end that first")
+                }
+                Some(_) if falling => None,
                 // It would be copied, and the copies waited for.
                 Some(sleep) if core.capturing > 0 && !sleep.kept.is_empty() => Some(
                     "a graph is being captured on this device, and its content is kept; end the capture first",
@@ -262,27 +265,41 @@ impl Caller<'_> {
             }
             chosen.push(pool);
         }
-        let mut content = Vec::new();
+        let (mut content, mut sunk) = (Vec::new(), Vec::new());
         for &pool in &chosen {
             core.pools.get_mut(pool).holders += 1;
-            if falling {
-                core.lull(pool);
-            } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
-                sleep.depth = Depth::Waking;
+            if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+                // Queued work cannot touch what sleeps.
+                sleep.depth = if falling { Depth::Emptying } else { Depth::Waking };
                 content.extend_from_slice(&sleep.kept);
+                sunk.push(pool);
+            } else {
+                core.lull(pool);
             }
         }
-        Ok(Begun { pools: chosen, generation: core.generation, content })
+        Ok(Begun { pools: chosen, sunk, generation: core.generation, content })
     }
 
     /// Takes the memory away: of each pool where its content is, also after a failure; and the bytes given back.
-    fn fall_asleep(&self, pools: &[PoolIndex], mode: SleepMode, generation: u64) -> (Contents, Result<u64>) {
+    fn fall_asleep(&self, begun: &Begun, mode: SleepMode) -> (Contents, Result<u64>) {
+        let &Begun { ref pools, ref sunk, generation, .. } = begun;
         let mut kept: Contents = vec![Vec::new(); pools.len()];
-        if let Err(error) = self.wait_for_users(pools, generation) {
+        let awake: Vec<PoolIndex> = pools.iter().copied().filter(|pool| !sunk.contains(pool)).collect();
+        if let Err(error) = self.wait_for_users(&awake, generation) {
             return (kept, Err(error));
         }
+        if !sunk.is_empty() {
+            // Copies of the content may still run there.
+            if let Err(error) = self.wait_for_copies() {
+                return (kept, Err(error.into()));
+            }
+            let mut core = self.device.core.lock();
+            if core.generation == generation {
+                sunk.iter().for_each(|&pool| core.set_copying(pool, false));
+            }
+        }
         if mode == SleepMode::Offload {
-            for (&pool, kept_of) in pools.iter().zip(&mut kept) {
+            for (&pool, kept_of) in pools.iter().zip(&mut kept).filter(|(pool, _)| !sunk.contains(pool)) {
                 match self.offload(pool, generation) {
                     Ok(pieces) => *kept_of = pieces,
                     Err(error) => return (kept, Err(error)),
@@ -435,7 +452,7 @@ impl Caller<'_> {
     }
 
     fn wake(&self, pools: &[u64]) -> Result<Woken> {
-        let Begun { pools, generation, content } = self.begin(pools, Depth::Waking)?;
+        let Begun { pools, generation, content, .. } = self.begin(pools, Depth::Waking)?;
         if pools.is_empty() {
             return Ok(Woken::default());
         }
@@ -474,6 +491,29 @@ impl Caller<'_> {
         self.hook.tell(&log);
         answer
     }
+}
+
+/// Ends a sleep that failed, of a pool whose content is in `kept`; `sunk` says whether it slept before. What is unwanted.
+fn end_in_vain(core: &mut Core, pool: PoolIndex, sunk: bool, kept: Vec<Kept>) -> Unwanted {
+    if sunk {
+        // It sleeps as before.
+        if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+            sleep.depth = Depth::Asleep;
+        }
+        return core.rouse_if_empty(pool);
+    }
+    if core.is_whole(pool) {
+        core.stay_awake(pool);
+    } else if core.bare_granules(pool).is_empty() {
+        // What the driver did not put back was free memory, which nobody used any more.
+        core.rouse(pool);
+    } else if let Some(sleep) = &mut core.pools.get_mut(pool).sleep {
+        // The driver refused to put back what it had taken: waking tries again.
+        sleep.depth = Depth::Asleep;
+        sleep.kept = kept;
+        return Unwanted::default();
+    }
+    Unwanted { free: kept, ..Unwanted::default() }
 }
 
 fn was_reset(operation: &'static str) -> Error {

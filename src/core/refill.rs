@@ -112,7 +112,7 @@ impl Core {
         if let Some(step) = self.look_around(request) {
             return Refill::First(step);
         }
-        if request.may_give_back(self.limits.total) {
+        if request.refusal.is_none() {
             let back = self.wide_to_break(request.lack / self.limits.granule);
             if !back.is_empty() {
                 return Refill::First(Step::GiveBack(back));
@@ -152,6 +152,7 @@ impl Core {
         }
         self.cached.extend(done.spare);
         self.note_mapped(&remap.grants, &done.mapped);
-        self.clothe(&done.mapped);
+        // Chunks are taken from the back: the ones that moved come first.
+        self.clothe(&done.mapped, done.unmapped.len().min(done.mapped.len()));
     }
 }

@@ -35,7 +35,7 @@ impl Core {
             during_capture: self.capturing > 0,
             allocated: 0,
             active: 0,
-            asleep: self.sleeping_bytes() as u64,
+            asleep: self.bare_and_behind().0,
             reserved: self.tally.reserved.stats[0].current as u64,
             elsewhere: self.elsewhere,
             idle,
@@ -192,6 +192,11 @@ impl Core {
         let fixed = self.free_bytes(|block| self.pools.get(block.class.pool()).is_fixed());
         if fixed > 0 && self.capturing == 0 {
             add(fixed, "Release captured graphs", "their pools keep idle memory in place.");
+        }
+        let (_, behind) = self.bare_and_behind();
+        if behind > 0 {
+            let reason = "a sleep or a wake that failed left memory behind them, which nobody can use.";
+            add(behind, "Put pools that sleep to sleep again, or wake them", reason);
         }
         let rounding = self.rounded_up();
         if rounding > 0 {

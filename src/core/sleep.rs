@@ -13,11 +13,13 @@
 
 use super::Core;
 use super::block::{BlockId, State};
+use super::noting::Stretch;
 use super::plan::Spare;
 use super::pool::{DEFAULT, PoolIndex};
-use super::segment::{Segment, Stamp};
+use super::segment::{Class, Segment, Stamp};
 use super::stream::StreamId;
-use crate::driver::PhysicalHandle;
+use crate::driver::{PhysicalHandle, Stream};
+use crate::{history, hook};
 
 /// How far a pool is asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,11 @@ impl Core {
     #[inline]
     pub(crate) fn is_asleep(&self, pool: PoolIndex) -> bool {
         pool != DEFAULT && self.pools.get(pool).sleep.is_some()
+    }
+
+    /// Whether a pool has memory behind it.
+    pub(crate) fn has_memory(&self, pool: PoolIndex) -> bool {
+        self.pools.get(pool).reserved.stats[0].current > 0
     }
 
     /// Why a pool cannot be put to sleep.
@@ -180,7 +187,7 @@ impl Core {
                 // Freed since.
                 State::Free => {
                     self.streams[home].out += 1;
-                    self.tally.wait_only(small, len, 0);
+                    self.tally.wait_only(small, len);
                     self.pools.get_mut(pool).active.add(small, len as i64);
                     let open = self.streams[0].open;
                     self.wait_for(id, core::iter::once((0, open)));
@@ -263,34 +270,52 @@ impl Core {
         bare
     }
 
-    /// Notes that sleeping pools have lost the chunks that were at these addresses.
+    /// Notes that sleeping pools have lost the chunks that were at these addresses, in the order of addresses.
     pub(crate) fn strip(&mut self, chunks: &[(u64, Spare)]) {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
-        let mut index = 0;
+        let mut stretch = Stretch::default();
+        let (mut index, mut class) = (0, Class::SMALL);
         for &(first, spare) in chunks {
             let Some(there) = self.segment_index(first, index) else { continue };
-            index = there;
+            if there != index {
+                self.end_stretch(&mut stretch, Stream(0), class);
+            }
+            (index, class) = (there, self.segments[there].class);
             let bytes = u64::from(spare.span) * granule;
             self.wide_chunks -= usize::from(self.segments[index].wide.contains_key(&first));
             for address in (first..first + bytes).step_by(granule as usize) {
                 self.segments[index].set_chunk(address, shift, None, 0);
             }
             self.segments[index].mapped -= bytes;
-            self.count_reserved(self.segments[index].class, -(bytes as i64));
+            self.count_reserved(class, -(bytes as i64));
+            self.note(hook::Action::Unmap, first, bytes, Stream(0));
+            self.stretch(&mut stretch, (history::Action::SegmentUnmap, first, bytes), Stream(0), class);
         }
+        self.end_stretch(&mut stretch, Stream(0), class);
     }
 
-    /// Notes chunks behind granules of sleeping pools.
-    pub(crate) fn clothe(&mut self, chunks: &[(u64, PhysicalHandle)]) {
+    /// Notes chunks behind granules of sleeping pools; the first `moved` of them were at other addresses before.
+    pub(crate) fn clothe(&mut self, chunks: &[(u64, PhysicalHandle)], moved: usize) {
         let (granule, shift) = (self.limits.granule, self.limits.shift);
-        let mut index = 0;
-        for &(address, handle) in chunks {
+        let mut stretch = Stretch::default();
+        let (mut index, mut class) = (0, Class::SMALL);
+        for (at, &(address, handle)) in chunks.iter().enumerate() {
             let Some(there) = self.segment_index(address, index) else { continue };
-            index = there;
+            if there != index {
+                self.end_stretch(&mut stretch, Stream(0), class);
+            }
+            (index, class) = (there, self.segments[there].class);
             self.segments[index].set_chunk(address, shift, Some(handle), 0);
             self.segments[index].mapped += granule;
-            self.count_reserved(self.segments[index].class, granule as i64);
+            self.count_reserved(class, granule as i64);
+            let (action, kept) = match at < moved {
+                true => (hook::Action::Move, history::Action::ChunkMove),
+                false => (hook::Action::Map, history::Action::SegmentMap),
+            };
+            self.note(action, address, granule, Stream(0));
+            self.stretch(&mut stretch, (kept, address, granule), Stream(0), class);
         }
+        self.end_stretch(&mut stretch, Stream(0), class);
     }
 
     /// Ends the sleep of a pool: what is free is free memory or holes again, by what is behind it. Returns where
@@ -396,6 +421,17 @@ impl Core {
             self.streams[user as usize].recorded -= 1;
         }
         self.blocks[id].uses = 0;
+    }
+
+    /// Of live and waiting blocks of pools that sleep, the bytes without memory; and the bytes that are behind such
+    /// pools all the same.
+    pub(crate) fn bare_and_behind(&self) -> (u64, u64) {
+        let asleep = self.pools.indices().filter(|&pool| self.is_asleep(pool));
+        asleep.fold((0, 0), |(bare, behind), pool| {
+            let of = self.pools.get(pool);
+            let (active, reserved) = (of.active.stats[0].current, of.reserved.stats[0].current);
+            (bare + (active - reserved).max(0) as u64, behind + reserved.max(0) as u64)
+        })
     }
 
     /// Bytes of live and waiting blocks of pools that sleep.

@@ -208,7 +208,7 @@ impl PinnedAllocator {
     /// [`Error::Argument`] for a device the driver does not know; [`Error::Pointer`] when the pointer is not that of a
     /// live block.
     pub fn record_use(&self, ptr: HostPtr, device: DeviceId, stream: Stream) -> Result<()> {
-        self.know(device)?;
+        known(device, self.devices)?;
         if ptr.is_null() {
             return Ok(());
         }
@@ -229,18 +229,12 @@ impl PinnedAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a device the driver does not know.
+    /// None at present.
     pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) -> Result<()> {
-        self.know(device)?;
         match self.source.streams.forget(device, stream) {
             Some(number) => self.heap.stream_destroyed(ONLY, number),
             None => Ok(()),
         }
-    }
-
-    /// Refuses devices that the driver does not know.
-    pub(super) fn know(&self, device: DeviceId) -> Result<()> {
-        known(device, self.devices)
     }
 
     /// The number of a stream that uses memory from now on, to be waited for.
@@ -549,8 +543,8 @@ impl Drop for PinnedAllocator {
     }
 }
 
-/// Refuses devices beyond the number of those that the driver knows.
-pub(super) fn known(device: DeviceId, devices: u32) -> Result<()> {
+/// Refuses devices that the driver does not know.
+fn known(device: DeviceId, devices: u32) -> Result<()> {
     if device < devices {
         return Ok(());
     }
