@@ -296,3 +296,31 @@ fn a_capture_that_begins_meanwhile_stops_the_emptying() {
     assert_eq!(world.reserved(), 0);
     world.close();
 }
+
+#[test]
+fn recorded_blocks_are_freed_or_erased_before_a_checkpoint_is_restored() {
+    let rig = rig(64 * MIB);
+    let other = Stream(rig.sim.create_stream().unwrap());
+    let block = rig.allocator.allocate_in(rig.pool, 3 * MIB, 0, rig.stream).unwrap();
+    let checkpoint = rig.allocator.checkpoint(rig.pool).unwrap();
+    rig.allocator.record_stream(block, other).unwrap();
+    let refused = rig.allocator.restore(&checkpoint);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    rig.allocator.erase_stream(block, other).unwrap();
+    assert_eq!(rig.allocator.restore(&checkpoint).unwrap().allocated, [block]);
+    rig.allocator.deallocate(block).unwrap();
+}
+
+#[test]
+fn a_pool_that_is_given_up_serves_until_its_last_memory_is_gone() {
+    let rig = rig(64 * MIB);
+    let on = || rig.allocator.allocate_in(rig.pool, 3 * MIB, 0, rig.stream);
+    let block = on().unwrap();
+    rig.allocator.release_pool(rig.pool).unwrap();
+    assert!(matches!(rig.allocator.release_pool(rig.pool), Err(Error::Argument { name: "pool", .. })));
+    rig.allocator.deallocate(on().unwrap()).unwrap();
+    rig.allocator.deallocate(block).unwrap();
+    rig.allocator.empty_cache(None).unwrap();
+    let gone = on();
+    assert!(matches!(gone, Err(Error::Argument { name: "pool", .. })), "{gone:?}");
+}

@@ -22,3 +22,28 @@ fn a_block_that_grows_large_counts_as_oversize() {
     assert_eq!((oversize().current, oversize().freed), (0, expected));
     world.close();
 }
+
+/// A piece that is cut off a block and waits for other streams is active by itself: it comes and goes once.
+#[test]
+fn a_piece_that_waits_is_counted_as_active_once() {
+    let mut world = Setup::default().build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let block = world.alloc(8 * M, s0);
+    world.record(block, s1);
+    world.work(s1, "a use", block);
+    let sums = |world: &common::World| {
+        let stats = world.stats();
+        let pair = |stat: ascend_alloc::stats::StatArray| (stat.all.allocated, stat.all.freed);
+        (pair(stats.active), pair(stats.active_bytes), pair(stats.allocated_bytes))
+    };
+    let m = M as i64;
+    assert_eq!(sums(&world), ((1, 0), (8 * m, 0), (8 * m, 0)));
+    world.alloc.shrink_in_place(block, 6 * M).unwrap();
+    assert_eq!(sums(&world), ((2, 0), (8 * m, 0), (8 * m, 2 * m)), "2 MiB still wait");
+    world.finish(s1);
+    world.alloc.trim(0, u64::MAX).unwrap();
+    assert_eq!(sums(&world), ((2, 1), (8 * m, 2 * m), (8 * m, 2 * m)));
+    world.alloc.deallocate(block).unwrap();
+    world.alloc.empty_cache(None).unwrap();
+    assert_eq!(sums(&world), ((2, 2), (8 * m, 8 * m), (8 * m, 8 * m)));
+}

@@ -155,7 +155,7 @@ fn blocks_may_come_back_while_the_process_ends() {
 
 #[test]
 fn wrong_arguments_are_refused_and_crash_nothing() {
-    for name in ["early", "blocks", "structs"] {
+    for name in ["early", "blocks", "devices", "structs"] {
         scenario(&HOSTILE, name);
     }
 }

@@ -190,3 +190,42 @@ fn a_request_that_fails_does_not_wait_for_ever_while_others_go_on() {
     world.free(kept);
     world.close();
 }
+
+/// What a request gives back another process may take, while other threads leave new idle memory: the request gives
+/// back no more than the device has.
+#[test]
+fn a_request_that_fails_does_not_give_back_for_ever_while_others_take() {
+    let world = Setup::default()
+        .conf(&format!("{CLASSIC},device_waits:False,front_cache:False"))
+        .capacity(400 * M)
+        .build();
+    let s0 = world.stream();
+    let kept = world.alloc.allocate(0, 40 * M, 0, s0).expect("memory");
+    let turns = Arc::new(AtomicU64::new(0));
+    let (alloc, sim, counted) = (world.alloc.clone(), world.sim.clone(), turns.clone());
+    let this = std::thread::current().id();
+    world.driver.watch(Some(Arc::new(move |call| {
+        if call != "aclrtMallocAlign32" || std::thread::current().id() != this {
+            return;
+        }
+        assert!(counted.fetch_add(1, SeqCst) < 100, "there is no end");
+        // The other process leaves 40 MiB for a moment, and takes all that is free then.
+        let held = alloc.stats(0).expect("figures").reserved_bytes.all.current as u64;
+        sim.set_foreign_bytes(0, 400 * M - held - 40 * M);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let block = alloc.allocate(0, 40 * M, 0, s0).expect("room");
+                alloc.deallocate(block).expect("freed");
+                // So that it is known to be idle.
+                alloc.trim(0, u64::MAX).expect("trimmed");
+            });
+        });
+        sim.set_foreign_bytes(0, 400 * M - held - 40 * M);
+    })));
+    let answer = world.alloc.allocate(0, 100 * M, 0, s0);
+    world.driver.watch(None);
+    assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+    assert!(turns.load(SeqCst) > 5, "others took what it gave back");
+    world.alloc.deallocate(kept).expect("freed");
+    world.close();
+}

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
-use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode};
+use ascend_alloc::{
+    Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode,
+};
 use ascend_sim::{LAG_NEVER, SimConfig, Soc};
 use common::growing::Rig;
 use common::{G, K, M};
@@ -480,5 +482,21 @@ fn ten_thousand_buffers_cost_what_they_map() {
     buffers.truncate(100);
     assert_eq!(rig.buffer(1024 * G, 0, STREAM).unwrap().max_bytes(), 1024 * G);
     drop(buffers);
+    rig.close();
+}
+
+/// A buffer that another process still uses keeps its addresses; the addresses of others are let go all the same.
+#[test]
+fn addresses_of_closed_buffers_are_let_go_beside_an_exported_one() {
+    let rig = Rig::new(G);
+    let shared = rig.buffer(200 * G, 2 * M, STREAM).unwrap();
+    let export = rig.alloc.export(shared.ptr(), &ExportOptions::default()).unwrap();
+    drop(shared);
+    // Of sizes that serve none of the others.
+    let many: Vec<_> = (0..6).map(|_| rig.buffer(90 * G, 2 * M, STREAM).unwrap()).collect();
+    drop(many);
+    let space = rig.alloc.stats(0).unwrap().reserved_address_space;
+    assert!(space <= 290 * G, "{} GiB of addresses", space >> 30);
+    drop(export);
     rig.close();
 }

@@ -96,7 +96,7 @@ fn what_happens_is_told_in_the_order_in_which_it_happens() {
     let used = allocator.allocate(0, 700, 0, S0).unwrap();
     allocator.record_stream(used, other).unwrap();
     allocator.deallocate(used).unwrap();
-    allocator.note_host_wait(0, other);
+    allocator.note_host_wait(0, other).unwrap();
     sim.synchronize_stream(other.0).unwrap();
     allocator.empty_cache(None).unwrap();
     assert!(allocator.allocate(0, 2 << 30, 0, S0).is_err());

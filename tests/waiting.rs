@@ -259,3 +259,22 @@ fn an_erased_stream_is_not_waited_for() {
         world.free_all();
     }
 }
+
+/// Few large blocks earn few events, and growing for each of them would cost hundreds of calls: the streams wait for each
+/// other on the device instead, as where blocks are many.
+#[test]
+fn few_large_blocks_behind_slow_streams_do_not_pile_up() {
+    let mut world = Setup::default().capacity(64 * G).build();
+    let gathering = world.stream();
+    world.alloc(11 * G, Stream(0));
+    for _ in 0..60 {
+        let weights = world.alloc(600 * M, gathering);
+        world.share(Stream(0), "a layer", weights);
+        world.free(weights);
+    }
+    let stats = world.stats();
+    let (peak, reserved) = (stats.allocated_bytes.all.peak, stats.reserved_bytes.all.peak);
+    assert!(reserved < peak + peak / 4, "{} MiB for {}", reserved >> 20, peak >> 20);
+    assert_eq!((stats.calls.wait_event, stats.calls.wait_stream, stats.calls.wait_device), (0, 0, 0));
+    world.verify();
+}

@@ -93,7 +93,7 @@ struct Replay {
     #[arg(long)]
     verify: bool,
 
-    /// One line of JSON for each trace, sizes in bytes, times in nanoseconds
+    /// One line of JSON for each trace, sizes in bytes, times in nanoseconds; "run" in it has these options
     #[arg(long)]
     json: bool,
 

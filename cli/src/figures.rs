@@ -5,7 +5,7 @@ use ascend_alloc::stats::DriverCalls;
 
 use crate::meter::{Call, Counting};
 use crate::replay::{OnOom, Outcome, Played, Player, Watcher};
-use crate::report::{Calls, FirstOom, Report, Step, Syncs};
+use crate::report::{Calls, FirstOom, Report, Run, Step, Syncs};
 use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::search;
 use crate::timing;
@@ -71,11 +71,17 @@ fn blank(trace: &Trace, plan: &Plan) -> Report {
     Report {
         trace: trace.name.clone(),
         conf: plan.conf.clone(),
+        run: Run {
+            events: trace.events.len() as u64,
+            memory: plan.rig.memory,
+            lag: plan.rig.lag,
+            spread: trace.spread,
+            passes: plan.passes.max(1),
+            verify: plan.verify,
+            min_memory: plan.min_memory,
+            ..Run::default()
+        },
         peak_live: trace.peak_live,
-        events: trace.events.len() as u64,
-        memory: plan.rig.memory,
-        lag: plan.rig.lag,
-        pass: plan.passes.max(1),
         ..Report::default()
     }
 }
@@ -136,11 +142,12 @@ fn replay(
 ) -> Result<bool, String> {
     let options = RigOptions { checker: true, bytes: plan.verify, ..plan.rig.clone() };
     let rig = Rig::new(&options, trace.streams.len(), Counting::default())?;
-    report.choices = rig.choices();
+    report.run.simulator = rig.choices();
     let mut player = Player::new(&rig, trace, plan.verify);
     let mut stopped = false;
-    for pass in 1..=report.pass {
-        let phase = Phase::Replay(pass, report.pass);
+    let passes = report.run.passes;
+    for pass in 1..=passes {
+        let phase = Phase::Replay(pass, passes);
         let mut progress = |events| progress(phase, events);
         let mut audit = Audit::start(&rig, trace, plan.verify, pass == 1, &mut progress)?;
         audit.observer = match &mut observer {
@@ -152,7 +159,7 @@ fn replay(
             audit.peak_live = outcome.peak_live;
         }
         audit.end_step();
-        let last = pass == report.pass;
+        let last = pass == passes;
         match result {
             Ok(outcome) if last => audit.fill(report, &outcome)?,
             Ok(_) => {}

@@ -157,8 +157,12 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
                 Event::Free { block } => self.free(block).map_err(at)?,
                 Event::Record { block, stream } => self.record(block, stream).map_err(at)?,
                 Event::Synchronize { stream } => {
-                    self.rig.wait(self.rig.stream(stream)).map_err(at)?;
-                    self.rig.allocator.note_host_wait(DEVICE, self.rig.stream(stream));
+                    let stream = self.rig.stream(stream);
+                    self.rig.wait(stream).map_err(at)?;
+                    self.rig
+                        .allocator
+                        .note_host_wait(DEVICE, stream)
+                        .map_err(|error| at(error.to_string()))?;
                 }
                 Event::Marker { label } => {
                     self.rig.allocator.mark(&self.trace.labels[label as usize]);

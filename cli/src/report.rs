@@ -63,6 +63,45 @@ pub struct FirstOom {
     pub error: String,
 }
 
+/// How the figures of a report came about; sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// The version of this command.
+    pub version: &'static str,
+    /// Events in the trace.
+    pub events: u64,
+    /// Memory of the device.
+    pub memory: u64,
+    /// What the simulator chose for this machine: first, how it keeps bytes.
+    pub simulator: Vec<String>,
+    /// Trace events after which a task is complete.
+    pub lag: u64,
+    /// Streams that the allocations were put on in turn; 1: those that the trace names.
+    pub spread: u16,
+    /// Replays on the same allocator. The figures are those of the last.
+    pub passes: u32,
+    /// Whether blocks were watched over.
+    pub verify: bool,
+    /// Whether the smallest device was searched for.
+    pub min_memory: bool,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            events: 0,
+            memory: 0,
+            simulator: Vec::new(),
+            lag: 0,
+            spread: 1,
+            passes: 1,
+            verify: false,
+            min_memory: false,
+        }
+    }
+}
+
 /// Everything a replay found out about one trace; sizes in bytes.
 ///
 /// The order of the fields is the order in the JSON. What is skipped there is for the table.
@@ -72,6 +111,8 @@ pub struct Report {
     pub trace: String,
     /// The configuration text given; empty for the default.
     pub conf: String,
+    /// Of which version, and with which other options.
+    pub run: Run,
     /// Calls into the allocator in one pass: allocate, free and record.
     pub ops: u64,
     /// CPU nanoseconds of the process per call into the allocator, driver calls left out.
@@ -110,21 +151,6 @@ pub struct Report {
     /// The first request that found no memory.
     #[serde(skip)]
     pub first_oom: Option<FirstOom>,
-    /// Events in the trace.
-    #[serde(skip)]
-    pub events: u64,
-    /// Size of the device, bytes.
-    #[serde(skip)]
-    pub memory: u64,
-    /// What the simulator chose for this machine: first, how it keeps bytes.
-    #[serde(skip)]
-    pub choices: Vec<String>,
-    /// Trace events after which a task is complete.
-    #[serde(skip)]
-    pub lag: u64,
-    /// The pass that is reported.
-    #[serde(skip)]
-    pub pass: u32,
     /// Fixed blocks taken from and given back to the device (classic mode).
     #[serde(skip)]
     pub fixed_blocks: (u64, u64),
@@ -180,6 +206,7 @@ mod tests {
         for field in [
             "trace",
             "conf",
+            "run",
             "ops",
             "ns_per_op",
             "driver_ns_per_op",

@@ -23,16 +23,18 @@ pub fn render(report: &Report) -> String {
 
 fn write(out: &mut String, report: &Report) -> fmt::Result {
     let conf = if report.conf.is_empty() { "default" } else { &report.conf };
-    writeln!(out, "{}: {} events, {} calls into the allocator", report.trace, report.events, report.ops)?;
+    let run = &report.run;
+    writeln!(out, "{}: {} events, {} calls into the allocator", report.trace, run.events, report.ops)?;
+    let spread = if run.spread > 1 { format!(", spread over {} streams", run.spread) } else { String::new() };
     writeln!(
         out,
-        "  device {} ({}), configuration {conf}, lag {}, pass {}",
-        show_bytes(report.memory),
-        report.choices.first().map_or("", String::as_str),
-        report.lag,
-        report.pass
+        "  device {} ({}), configuration {conf}, lag {}{spread}, pass {}",
+        show_bytes(run.memory),
+        run.simulator.first().map_or("", String::as_str),
+        run.lag,
+        run.passes
     )?;
-    for choice in report.choices.iter().skip(1) {
+    for choice in run.simulator.iter().skip(1) {
         writeln!(out, "  {choice}")?;
     }
     memory(out, report)?;

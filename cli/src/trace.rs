@@ -90,6 +90,8 @@ pub struct Trace {
     pub blocks: usize,
     /// The highest sum of requested bytes that are live at one time.
     pub peak_live: u64,
+    /// Streams that the allocations were put on in turn; 1 where they are on those of the file.
+    pub spread: u16,
 }
 
 /// A trace that could not be read.
@@ -165,6 +167,7 @@ impl Trace {
         if streams < 2 {
             return;
         }
+        self.spread = streams;
         self.streams = (0..u64::from(streams)).collect();
         let mut own = vec![0; self.blocks];
         let (mut allocations, mut waits) = (0, 0);
@@ -297,6 +300,7 @@ impl Reader {
             streams: vec![0],
             blocks: 0,
             peak_live: 0,
+            spread: 1,
         };
         Reader { trace, ids: HashMap::new(), stream_index: HashMap::from([(0, 0)]), live: 0 }
     }

@@ -15,6 +15,7 @@ fn t0_has_every_field_and_sound_figures() {
     let mut expected = vec![
         "trace",
         "conf",
+        "run",
         "ops",
         "ns_per_op",
         "driver_ns_per_op",
@@ -66,6 +67,33 @@ fn t0_has_every_field_and_sound_figures() {
     for wait in ["device", "stream", "event"] {
         assert_eq!(report["syncs"][wait], 0, "{wait}: the program's own waits do not count");
     }
+}
+
+/// A file of figures says how it came about.
+#[test]
+fn the_parameters_of_the_run_stand_beside_its_figures() {
+    let trace = file("parameters.trace", KNOWN.as_bytes());
+    let plain = replay(&trace, &["--json"]).json();
+    let expected = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "events": 11,
+        "memory": 65_536 * MIB,
+        "simulator": ["metadata only"],
+        "lag": 0,
+        "spread": 1,
+        "passes": 1,
+        "verify": false,
+        "min_memory": false,
+    });
+    assert_eq!(plain["run"], expected);
+    let other =
+        ["--memory", "1GiB", "--lag", "7", "--spread", "3", "--passes", "2", "--verify", "--min-memory"];
+    let other = &replay(&trace, &[&["--json"], &other[..]].concat()).json()["run"];
+    assert_eq!((&other["memory"], &other["lag"]), (&(1024 * MIB).into(), &7.into()));
+    assert_eq!((&other["spread"], &other["passes"]), (&3.into(), &2.into()));
+    assert_eq!((&other["verify"], &other["min_memory"]), (&true.into(), &true.into()));
+    let table = replay(&trace, &["--spread", "3", "--passes", "2"]).out;
+    assert!(table.contains("lag 0, spread over 3 streams, pass 2"), "{table}");
 }
 
 #[test]

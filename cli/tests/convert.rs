@@ -241,7 +241,9 @@ fn run_and_convert(trace: &Trace, events: &[Event]) -> Story {
                     .record_stream(blocks[block as usize].unwrap(), streams[usize::from(stream)])
                     .unwrap();
             }
-            Event::Synchronize { stream } => allocator.note_host_wait(0, streams[usize::from(stream)]),
+            Event::Synchronize { stream } => {
+                allocator.note_host_wait(0, streams[usize::from(stream)]).unwrap();
+            }
             Event::Marker { label } => allocator.mark(&trace.labels[label as usize]),
         }
     }

@@ -324,7 +324,7 @@ enum ascend_alloc_history_action
    */
   ASCEND_ALLOC_HISTORY_ACTION_WAIT = 11,
   /*
-   A request failed for lack of memory.
+   A request failed for lack of memory; size is what the library could still take of the device by its own count.
    */
   ASCEND_ALLOC_HISTORY_ACTION_OOM = 12,
   /*
@@ -400,7 +400,8 @@ typedef struct ascend_alloc_buffer_options_t {
    */
   size_t max_size;
   /*
-   The least maximum that will do where the device does not grant all the address space; 0: any.
+   The least maximum that will do where the device does not grant all the address space; 0: any. At least size is
+   always wanted.
    */
   size_t least_max_size;
   /*
@@ -430,7 +431,7 @@ typedef struct ascend_alloc_buffer_info_t {
    */
   size_t size;
   /*
-   The size it can grow to.
+   The size it can grow to; also more than was asked for, where a reservation of another buffer serves again.
    */
   size_t max_size;
   /*
@@ -551,7 +552,9 @@ typedef void (*ascend_alloc_release_t)(void *user);
 /*
  A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
  something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
- thread whose request is short, before anything is waited for; it may call this library. Nothing may be
+ thread whose request is short, before anything is waited for; it may call this library, also from other threads: while a
+ thread is in a callback its own requests call none, and no callback is entered a second time before it has returned. A
+ request of another thread that would fail meanwhile waits for the callback, one second at most. Nothing may be
  thrown out of it.
  */
 typedef int (*ascend_alloc_memory_callback_t)(int device, size_t size, void *user);
@@ -630,19 +633,19 @@ typedef struct ascend_alloc_host_stats_t {
    */
   struct ascend_alloc_stat_t allocated_bytes;
   /*
-   Memory taken of the runtime library, a count.
+   How often memory was taken of the runtime library.
    */
   int64_t num_host_alloc;
   /*
-   Memory given back, a count.
+   How often it was given back.
    */
   int64_t num_host_free;
   /*
-   How long taking memory took.
+   How long the calls took that took memory.
    */
   struct ascend_alloc_duration_stat_t host_alloc_time;
   /*
-   How long giving it back took.
+   How long the calls took that gave it back.
    */
   struct ascend_alloc_duration_stat_t host_free_time;
 } ascend_alloc_host_stats_t;
@@ -651,12 +654,15 @@ typedef struct ascend_alloc_host_stats_t {
  Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
  stream; null when there is none. Called without any lock, by the thread that allocates; it must not
  allocate from the same pool, must not give memory that this library has handed out (the request then fails, and the
- memory stays with the source), and nothing may be thrown out of it.
+ memory stays with the source), and nothing may be thrown out of it. Else it may call this library; what would have
+ to wait for the call that it was called for fails (ASCEND_ALLOC_STATUS_STATE or ASCEND_ALLOC_STATUS_OUT_OF_MEMORY).
  */
 typedef void *(*ascend_alloc_source_malloc_t)(size_t size, int device, void *stream, void *user);
 
 /*
- Takes memory back that the function above gave: address and size as then. No queued work uses it any more.
+ Takes memory back that the function above gave: address and size as then. No queued work uses it any more. Not called
+ for what went with a reset of the device. Called without any lock, by the thread that gives memory back; else as the
+ function above.
  */
 typedef void (*ascend_alloc_source_free_t)(void *ptr, size_t size, int device, void *user);
 
@@ -673,7 +679,8 @@ typedef struct ascend_alloc_pool_options_t {
    */
   const char *tag;
   /*
-   Above this it takes idle memory from elsewhere before it asks the device; 0 for never.
+   Above this it takes idle memory from elsewhere before it asks the device; 0 for never. Nothing fails because of
+   it; segments that cannot grow, for which nothing can be moved, do not heed it.
    */
   size_t soft_limit;
   /*
@@ -690,12 +697,13 @@ typedef struct ascend_alloc_pool_options_t {
    */
   void *source_user;
   /*
-   Not 0: free blocks are handed out whole or not at all, and never merged.
+   Not 0: free blocks are handed out whole or not at all, and merged only when whole chunks of them are wanted
+   elsewhere.
    */
   int no_split;
   /*
    Not 0: its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool
-   cannot be put to sleep; a restored checkpoint leaves lent blocks alone.
+   cannot be put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
    */
   int use_on_oom;
 } ascend_alloc_pool_options_t;
@@ -1166,19 +1174,25 @@ int ascend_alloc_allocate(const struct ascend_alloc_request_t *request,
 
 /*
  Grows a live block to size bytes without moving it. *grown, which may be null, says whether there was room
- behind it: 1 or 0. Callable from any thread.
+ behind it: 1 or 0. What is put behind the block is, as a new block, in order for the block's own stream: other
+ streams, recorded before or not, must be made to wait for that stream anew before they touch it. After a failure the
+ block is unchanged. Callable from any thread.
 
  # Safety
 
  grown is null or valid for a write.
  */
-int ascend_alloc_grow_in_place(void *ptr, size_t size, int *grown);
+int ascend_alloc_grow_in_place(void *ptr,
+                               size_t size,
+                               int *grown);
 
 /*
  Shrinks a live block to size bytes without moving it; what is cut off is freed like a block. A block of more
- than 1 MiB keeps at least 1 MiB. Callable from any thread.
+ than 1 MiB keeps at least 1 MiB, and every block its last 512 bytes. A size of 0, or of more than was asked for, is
+ refused. Callable from any thread.
  */
-int ascend_alloc_shrink_in_place(void *ptr, size_t size);
+int ascend_alloc_shrink_in_place(void *ptr,
+                                 size_t size);
 
 /*
  Tells that work on the stream uses the block too: once the block is given back, its memory is not handed out
@@ -1201,8 +1215,9 @@ int ascend_alloc_erase_stream(void *ptr,
 /*
  Tells that a stream is being destroyed, where the runtime library does not tell by itself (before CANN 8.5): to
  be called before it is, while no other call that could record an event on it is in progress. The library never
- passes the handle to the runtime library again. Blocks of the stream stay valid. An allocator registered with
- ascend_alloc_register_acl_allocator for it is unregistered. Telling twice does no harm.
+ passes the handle to the runtime library again. Blocks of the stream stay valid, and its free memory is everybody's
+ once the work queued on it is over. An allocator registered with ascend_alloc_register_acl_allocator for it is
+ unregistered. Telling twice does no harm. The default stream (null) cannot be destroyed and is refused.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
@@ -1212,14 +1227,17 @@ int ascend_alloc_stream_destroyed(int device,
 /*
  Tells that a device was reset, where the runtime library does not tell by itself (before CANN 8.5). Everything
  on it is forgotten without a call of the runtime library; giving a block back that was live is accepted once and
- does nothing. Pools stay, empty; peers are to be set again.
+ does nothing, and no new block has its address before that. Pools stay, empty; graphs and sleep have ended,
+ peers are to be set again. Calls of other threads that were waiting for the runtime library fail with
+ ASCEND_ALLOC_STATUS_STATE.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_device_was_reset(int device);
 
 /*
- Gives all free memory of a device, or of all devices for -1, back. Waits for the streams that used it.
+ Gives all free memory of a device, or of all devices for -1, back. Waits for the streams that used it; what is freed
+ meanwhile may stay. Nothing goes back while a graph is being captured on the device.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
@@ -1229,8 +1247,9 @@ int ascend_alloc_empty_cache(int device);
  Hands out free memory that lies in size bytes from address on, as one block, so that nobody else gets it: for memory
  that is bad. *block gets its first address, or NULL when none of the range is free, and *claimed, which may be null,
  its bytes; it may reach beyond the range. A range may hold several pieces: call until there is none. Live blocks are
- left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
- like any other; no work may use it. Asks nothing of the device.
+ left alone, and memory that waits for streams or is with the device because its pool sleeps. The block belongs to the
+ caller, counts as allocated, and can be freed like any other; no work may use it: what was queued on its memory need
+ not be over. Waits for nothing, and asks nothing of the device.
 
  Callable from any thread.
 
@@ -1248,7 +1267,7 @@ int ascend_alloc_claim(int device,
  Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
  Waits for nothing. *freed, which may be null, gets the bytes given back.
 
- Callable from any thread. In a forked child it does nothing and succeeds.
+ Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 
  # Safety
 
@@ -1299,8 +1318,8 @@ int ascend_alloc_buffer_create(int device,
 
 /*
  Makes the buffer size bytes long, where it is. What is kept keeps its content; what is new has none defined. What
- is cut off goes back in the order of the stream; nobody may queue new work on it. After a failure the buffer is
- as it was.
+ is cut off goes back in the order of the stream; nobody may queue new work on it. The rest of the last chunk stays
+ with the buffer, so there the program sees to the order of streams itself. After a failure the buffer is as it was.
 
  Callable from any thread; calls for one buffer take turns.
  */
@@ -1308,10 +1327,11 @@ int ascend_alloc_buffer_resize(uint64_t buffer,
                                size_t size);
 
 /*
- Tells that work on the stream uses the buffer too, from now until it is empty or destroyed. Callable from any
- thread.
+ Tells that work on the stream uses the buffer too, from now until it is empty or destroyed.
+ ASCEND_ALLOC_STATUS_STATE while it is empty: there is nothing to use. Callable from any thread. In a forked child it does nothing and succeeds.
  */
-int ascend_alloc_buffer_record_stream(uint64_t buffer, void *stream);
+int ascend_alloc_buffer_record_stream(uint64_t buffer,
+                                      void *stream);
 
 /*
  What is known of the buffer. Callable from any thread.
@@ -1329,7 +1349,7 @@ int ascend_alloc_buffer_destroy(uint64_t buffer);
 
 /*
  Remembers which blocks of the pool are live, with their sizes and streams; changes nothing. The checkpoint's
- number, never 0 and never used again, goes to *checkpoint.
+ number, never 0 and never used again, goes to *checkpoint. The default pool has none.
 
  Callable from any thread. Forgotten with ascend_alloc_checkpoint_release.
 
@@ -1340,15 +1360,17 @@ int ascend_alloc_buffer_destroy(uint64_t buffer);
 int ascend_alloc_checkpoint(uint64_t pool, uint64_t *checkpoint);
 
 /*
- Frees every live block of the checkpoint's pool, and hands out the blocks of the checkpoint at their old
- addresses; they are then the caller's to free. The caller sees to it that work on the pool's memory runs in order
- across the change; recorded streams are forgotten with the blocks.
+ Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
+ blocks of the checkpoint at their old addresses; they are then the caller's to free. The caller sees to it that work
+ on the pool's memory runs in order across the change.
 
  The freed addresses go to freed, at most freed_room of them, and the number of all to *freed_count; those handed
  out likewise. Arrays may be null with a room of 0, counts may be null.
 
- ASCEND_ALLOC_STATUS_STATE when memory of the checkpoint is not mapped any more or waits for other streams: nothing
- has changed then. Callable from any thread. The checkpoint can be restored again.
+ ASCEND_ALLOC_STATUS_STATE when live blocks of the pool are recorded on other streams or exported, when memory of the
+ checkpoint is not mapped any more, waits for other streams, was claimed, or serves a growing buffer or the default
+ pool by now, when the pool sleeps, and when the device was reset since: nothing has changed then. Callable from any
+ thread. The checkpoint can be restored again.
 
  # Safety
 
@@ -1385,7 +1407,8 @@ int ascend_alloc_finish(void);
 
 /*
  Keeps the newest entries events from now on, of all devices together, mostly 24 bytes each; 0 ends that and frees them. The same
- as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
+ as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread. With 0, in a forked child it does nothing
+ and succeeds.
 
  # Safety
 
@@ -1396,7 +1419,7 @@ int ascend_alloc_history_record(size_t entries);
 /*
  The same; with uses not 0 the streams that blocks are recorded on and what ascend_alloc_host_waited says are kept too,
  with stacks not 0 the stack is captured for allocations and frees of threads that have set no context, which takes
- microseconds for each. Callable from any thread.
+ microseconds for each. Callable from any thread, in a forked child as ascend_alloc_history_record.
 
  # Safety
 
@@ -1438,7 +1461,7 @@ int ascend_alloc_history_drain(ascend_alloc_history_visit_t visit,
 /*
  Says who causes what the calling thread does from now on, in histories and snapshots; null for nobody. The text is copied;
  each text is kept once for the process, the first 1024 bytes of it, and 65 536 different ones at most. Costs a lookup, so a
- text should stand for many requests.
+ text should stand for many requests. In a forked child it does nothing and succeeds.
 
  # Safety
 
@@ -1448,7 +1471,7 @@ int ascend_alloc_set_context(const char *text);
 
 /*
  Says something to the history and to a trace, where it is a marker. Nothing while nobody keeps events. Callable from any
- thread.
+ thread. In a forked child it does nothing and succeeds.
 
  # Safety
 
@@ -1458,14 +1481,15 @@ int ascend_alloc_mark(const char *text);
 
 /*
  Tells that the program has waited on the host for a stream: a trace that is recorded has that then. It changes nothing
- else. Callable from any thread.
+ else. Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_host_waited(int device,
                              void *stream);
 
 /*
  Begins to record a trace that `ascend-alloc replay` reads, compressed if path ends with .zst; %p in it stands for the process.
- What is live stands at its beginning. A trace that is being recorded ends. The variable ASCEND_ALLOC_TRACE does the same
+ What is live stands at its beginning. A trace that is being recorded ends. A trace is about one device: the first that
+ appears; each other one gets a file of its own, with ".deviceN" before the first dot of its name. The variable ASCEND_ALLOC_TRACE does the same
  from the start of the process. Callable from any thread.
 
  # Safety
@@ -1476,13 +1500,13 @@ int ascend_alloc_trace_start(const char *path);
 
 /*
  Ends the trace that is being recorded and writes the rest of it. Nothing where there is none. Callable from any
- thread.
+ thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_trace_stop(void);
 
 /*
  Begins to write all events to a file, compressed if path ends with .zst; %p in it stands for the process. Beyond most_bytes the
- file gets a number and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
+ file gets a number before the first dot of its name and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
  ends. docs/history.md has the format. Callable from any thread.
 
  # Safety
@@ -1494,13 +1518,15 @@ int ascend_alloc_history_file_start(const char *path,
                                     int most_files);
 
 /*
- Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread.
+ Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread. In a forked child it
+ does nothing and succeeds.
  */
 int ascend_alloc_history_file_stop(void);
 
 /*
  Writes what has happened so far to all files that are being written. ASCEND_ALLOC_STATUS_STATE when that takes more than
- five seconds; it goes on then. Callable from any thread.
+ five seconds; it goes on then. Callable from any thread. In a forked child, whose parent writes them, it does nothing and
+ succeeds.
  */
 int ascend_alloc_flush_files(void);
 
@@ -1525,7 +1551,7 @@ int ascend_alloc_snapshot_write(const char *path,
  slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
  user; it may be null. After a failure release is called before this returns.
 
- Callable from any thread. Sets the allocator up if nobody has.
+ Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 
  # Safety
 
@@ -1588,10 +1614,17 @@ int ascend_alloc_host_record_stream(void *ptr,
                                     void *stream);
 
 /*
- Gives free page-locked memory of all devices back. Waits for nothing: what streams may still use stays.
+ Gives free page-locked memory of all devices back. Waits for nothing (but for a device that was reset since, because
+ its events are gone): what streams may still use stays.
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_host_empty_cache(void);
+
+/*
+ The same, but waits for the streams that used the memory. Callable from any thread. In a forked child it does nothing
+ and succeeds.
+ */
+int ascend_alloc_host_empty_cache_waiting(void);
 
 /*
  The statistics of page-locked memory taken through a device; all zero while there is none. Callable from any
@@ -1619,23 +1652,24 @@ int ascend_alloc_pool_create(int device, const struct ascend_alloc_pool_options_
 
 /*
  The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
- are outside. 0 for a negative device.
+ are outside. 0 for a device that is not there, as far as that is known: once the allocator is set up.
 
  Callable from any thread.
  */
 uint64_t ascend_alloc_pool_default(int device);
 
 /*
- Gives up the hold on a pool that ascend_alloc_pool_create made. Live blocks stay valid; what is idle serves other
- pools, and the pool is gone with its last memory. A number that is given up is refused from then on.
+ Gives up the hold on a pool that ascend_alloc_pool_create made, which is possible once. Live blocks stay valid; what is
+ idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
 int ascend_alloc_pool_release(uint64_t pool);
 
 /*
- Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
- bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+ Gives all free memory of the pool back; waits for the streams that used it. Nothing goes back while a graph is being
+ captured on the device. *freed, which may be null, gets the
+ bytes. Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 
  # Safety
 
@@ -1699,7 +1733,9 @@ int ascend_alloc_pool_end(uint64_t pool);
 /*
  Begins to capture a graph into the pool: as ascend_alloc_pool_begin, and the pool's addresses stay mapped until
  ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
- is moved, given back or waited for: a request that free and new memory cannot serve fails.
+ is moved, given back or waited for: a request that free and new memory cannot serve fails. Several graphs may share a
+ pool if they never run at the same time and run in the order they were captured in. The default pool is refused;
+ ASCEND_ALLOC_STATUS_STATE while the pool sleeps.
 
  Callable from any thread.
  */
@@ -1744,7 +1780,9 @@ int ascend_alloc_process_id(int device, int32_t *process_id);
  ascend_alloc_export_release, also when it is freed; that must not come before all importers are done, which they
  have to tell in their own way. Importers get whole chunks: neighbouring blocks in the first and last one too.
 
- ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported. Callable from any thread.
+ ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported: in segments that cannot grow, of pools that sleep, and
+ where a chunk was exported before for other importers (for any, or for named ones). While it is exported the block
+ cannot be shrunk, and its pool cannot sleep. Callable from any thread.
 
  # Safety
 
@@ -1769,13 +1807,16 @@ int ascend_alloc_export_message(uint64_t export_number,
                                 size_t *length);
 
 /*
- Lets more processes import a block that was exported with only_processes. Callable from any thread.
+ Lets more processes import a block that was exported with only_processes. ASCEND_ALLOC_STATUS_STATE once the device was
+ reset. Callable from any thread.
 
  # Safety
 
  processes points to count numbers, or count is 0.
  */
-int ascend_alloc_export_allow(uint64_t export_number, const int32_t *processes, size_t count);
+int ascend_alloc_export_allow(uint64_t export_number,
+                              const int32_t *processes,
+                              size_t count);
 
 /*
  Ends an export. Callable from any thread. In a forked child it does nothing and succeeds.
@@ -1786,7 +1827,8 @@ int ascend_alloc_export_release(uint64_t export_number);
  Maps a block that another process has exported, for use by the device and first on the stream. Its address here goes
  to *ptr, its bytes to *size, which may be null, and the number of the import, never 0 and never used again, to
  *import_number. All imports of one message share one mapping. Not freed by its address. A message that is not whole
- or not ours is refused.
+ or not ours is refused, with ASCEND_ALLOC_STATUS_STATE one of this process. The exporter must not end the export
+ before; in which order its work and the work here touch the block is for the two processes to arrange.
 
  Callable from any thread. Given up with ascend_alloc_import_release.
 
@@ -1803,9 +1845,11 @@ int ascend_alloc_import(const void *message,
                         uint64_t *import_number);
 
 /*
- Tells that work on the stream uses the imported block too. Callable from any thread.
+ Tells that work on the stream uses the imported block too. Callable from any thread. In a forked child it does nothing
+ and succeeds.
  */
-int ascend_alloc_import_record_stream(uint64_t import_number, void *stream);
+int ascend_alloc_import_record_stream(uint64_t import_number,
+                                      void *stream);
 
 /*
  Gives an import up: with the last of one message its memory is unmapped, once the streams that used it have passed.
@@ -1815,9 +1859,10 @@ int ascend_alloc_import_release(uint64_t import_number);
 
 /*
  Lets work on other devices of this process use the memory of the device: all that is mapped now and all that will
- be. Replaces what was set before; a count of 0 sets none. Access that was given to mapped memory stays: ACL cannot
- take it away. A reset of the device, or of one of the others, closes their links: set them again then. Callable from
- any thread.
+ be. The links between the devices are opened in both directions. Replaces what was set before; a count of 0 sets none.
+ Access that was given to mapped memory stays: ACL cannot take it away. The device itself, and devices that cannot
+ reach it, are refused. After a failure the peers are those from before. A reset of one of the devices
+ closes its links: set them again then. Callable from any thread.
 
  # Safety
 
@@ -1837,7 +1882,9 @@ int ascend_alloc_set_peers(int device,
  waking. out may be null.
 
  For each device it is done for all its pools or for none. ASCEND_ALLOC_STATUS_ARGUMENT when no pool has a tag that
- is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep. Callable from any thread.
+ is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep: the default one, one with a graph, with a source, with
+ fixed, exported or lent blocks, and all while a graph is captured on the device or another thread puts the pool to
+ sleep or wakes it. Callable from any thread.
 
  # Safety
 
@@ -1887,18 +1934,21 @@ int ascend_alloc_is_asleep(uint64_t pool, int *asleep);
 int ascend_alloc_stats(int device, struct ascend_alloc_stats_t *out);
 
 /*
- Lets all peaks of the device start again from the current values. Callable from any thread.
+ Lets all peaks of the device start again from the current values. Callable from any thread. In a forked child it
+ does nothing and succeeds.
  */
 int ascend_alloc_reset_peak_stats(int device);
 
 /*
- Lets all sums and counts of events of the device start again from zero. Callable from any thread.
+ Lets all sums and counts of events of the device start again from zero. Callable from any thread. In a forked
+ child it does nothing and succeeds.
  */
 int ascend_alloc_reset_accumulated_stats(int device);
 
 /*
  Limits the physical memory held on the device to a fraction of its total: more than 0, at most 1,
- which removes the limit. Memory already held is not given back. Sets the allocator up if nobody has.
+ which removes this limit. Where the configuration sets one in bytes too, the smaller counts. Memory already held is
+ not given back. Sets the allocator up if nobody has.
 
  Callable from any thread.
 
@@ -1906,7 +1956,8 @@ int ascend_alloc_reset_accumulated_stats(int device);
 
  Unless ascend_alloc_init was called before, what it asks of the environment holds.
  */
-int ascend_alloc_set_memory_fraction(double fraction, int device);
+int ascend_alloc_set_memory_fraction(double fraction,
+                                     int device);
 
 /*
  The most physical memory, in bytes, that this library may hold on the device goes to *limit, whoever set that, the
@@ -1970,7 +2021,7 @@ int ascend_alloc_snapshot_json(int device,
  found elsewhere. Once nobody will call it any more, release is called with user; it may be null.
  After a failure release is called before this returns.
 
- Callable from any thread. Sets the allocator up if nobody has.
+ Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 
  # Safety
 

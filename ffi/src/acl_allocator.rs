@@ -47,15 +47,13 @@ struct Objects {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_register_acl_allocator(device: c_int, stream: *mut c_void) -> c_int {
     guard::status(|| {
-        let device = process::device(device)?;
+        process::device(device)?;
         if stream.is_null() {
             return Err(argument("stream is null: ACL takes no allocator for the default stream".to_owned()));
         }
         // SAFETY: the caller's promise.
         let process = unsafe { process::process() }?;
-        if device >= process.allocator.device_count() {
-            return Err(argument(format!("device is {device}, expected one the driver knows")));
-        }
+        let device = process::known_device(device)?;
         watch(process);
         heed();
         register(process, device, stream)
@@ -68,7 +66,7 @@ pub unsafe extern "C" fn ascend_alloc_register_acl_allocator(device: c_int, stre
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_unregister_acl_allocator(device: c_int, stream: *mut c_void) -> c_int {
     guard::release(|| {
-        let device = process::device(device)?;
+        let device = process::known_device(device)?;
         heed();
         end(device, process::stream(stream))
     })

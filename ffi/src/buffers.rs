@@ -25,7 +25,8 @@ pub struct AscendAllocBufferOptions {
     pub struct_size: usize,
     /// The size it can grow to. Costs address space, not memory.
     pub max_size: usize,
-    /// The least maximum that will do where the device does not grant all the address space; 0: any.
+    /// The least maximum that will do where the device does not grant all the address space; 0: any. At least size is
+    /// always wanted.
     pub least_max_size: usize,
     /// The size it begins with; may be 0.
     pub size: usize,
@@ -54,7 +55,7 @@ pub struct AscendAllocBufferInfo {
     pub ptr: *mut c_void,
     /// Its present size.
     pub size: usize,
-    /// The size it can grow to.
+    /// The size it can grow to; also more than was asked for, where a reservation of another buffer serves again.
     pub max_size: usize,
     /// Bytes of memory behind it: whole chunks.
     pub mapped: usize,
@@ -109,8 +110,8 @@ pub unsafe extern "C" fn ascend_alloc_buffer_create(
 }
 
 /// Makes the buffer size bytes long, where it is. What is kept keeps its content; what is new has none defined. What
-/// is cut off goes back in the order of the stream; nobody may queue new work on it. After a failure the buffer is
-/// as it was.
+/// is cut off goes back in the order of the stream; nobody may queue new work on it. The rest of the last chunk stays
+/// with the buffer, so there the program sees to the order of streams itself. After a failure the buffer is as it was.
 ///
 /// Callable from any thread; calls for one buffer take turns.
 #[unsafe(no_mangle)]
@@ -121,11 +122,11 @@ pub extern "C" fn ascend_alloc_buffer_resize(buffer: u64, size: usize) -> c_int 
     })
 }
 
-/// Tells that work on the stream uses the buffer too, from now until it is empty or destroyed. Callable from any
-/// thread.
+/// Tells that work on the stream uses the buffer too, from now until it is empty or destroyed.
+/// ASCEND_ALLOC_STATUS_STATE while it is empty: there is nothing to use. Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_buffer_record_stream(buffer: u64, stream: *mut c_void) -> c_int {
-    guard::status(|| Ok(find(buffer)?.lock().record_stream(process::stream(stream))?))
+    guard::release(|| Ok(find(buffer)?.lock().record_stream(process::stream(stream))?))
 }
 
 /// What is known of the buffer. Callable from any thread.

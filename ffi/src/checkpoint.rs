@@ -15,7 +15,7 @@ static CHECKPOINTS: Mutex<BTreeMap<u64, Arc<PoolCheckpoint>>> = Mutex::new(BTree
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Remembers which blocks of the pool are live, with their sizes and streams; changes nothing. The checkpoint's
-/// number, never 0 and never used again, goes to *checkpoint.
+/// number, never 0 and never used again, goes to *checkpoint. The default pool has none.
 ///
 /// Callable from any thread. Forgotten with ascend_alloc_checkpoint_release.
 ///
@@ -35,15 +35,17 @@ pub unsafe extern "C" fn ascend_alloc_checkpoint(pool: u64, checkpoint: *mut u64
     })
 }
 
-/// Frees every live block of the checkpoint's pool, and hands out the blocks of the checkpoint at their old
-/// addresses; they are then the caller's to free. The caller sees to it that work on the pool's memory runs in order
-/// across the change; recorded streams are forgotten with the blocks.
+/// Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
+/// blocks of the checkpoint at their old addresses; they are then the caller's to free. The caller sees to it that work
+/// on the pool's memory runs in order across the change.
 ///
 /// The freed addresses go to freed, at most freed_room of them, and the number of all to *freed_count; those handed
 /// out likewise. Arrays may be null with a room of 0, counts may be null.
 ///
-/// ASCEND_ALLOC_STATUS_STATE when memory of the checkpoint is not mapped any more or waits for other streams: nothing
-/// has changed then. Callable from any thread. The checkpoint can be restored again.
+/// ASCEND_ALLOC_STATUS_STATE when live blocks of the pool are recorded on other streams or exported, when memory of the
+/// checkpoint is not mapped any more, waits for other streams, was claimed, or serves a growing buffer or the default
+/// pool by now, when the pool sleeps, and when the device was reset since: nothing has changed then. Callable from any
+/// thread. The checkpoint can be restored again.
 ///
 /// # Safety
 ///

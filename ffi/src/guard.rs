@@ -7,8 +7,8 @@ use core::ptr;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::fork;
 use crate::process::{AscendAllocStatus, Failure};
+use crate::{arguments, fork};
 
 #[cfg(not(panic = "unwind"))]
 compile_error!(
@@ -37,10 +37,29 @@ pub(crate) fn status(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     code(run(body))
 }
 
-/// The same for functions that give something back or note something: in a forked child nothing needs that,
-/// so they do nothing and succeed.
+/// The same for functions that give something back, end something or note something: in a forked child nothing needs
+/// that, so they do nothing and succeed.
 pub(crate) fn release(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     code(everywhere(|| if fork::in_child() { Ok(()) } else { body() }))
+}
+
+/// The same for functions that set something, or end it (`ends`).
+pub(crate) fn set(ends: bool, body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    if ends { release(body) } else { status(body) }
+}
+
+/// The same for functions that give memory back and answer how many bytes: none in a forked child.
+///
+/// # Safety
+///
+/// `freed` is null, misaligned or valid for a write.
+pub(crate) unsafe fn freed(freed: *mut usize, body: impl FnOnce() -> Result<u64, Failure>) -> c_int {
+    code(everywhere(|| {
+        arguments::writable(freed, "freed")?;
+        let bytes = if fork::in_child() { 0 } else { body()? };
+        // SAFETY: the caller's promise.
+        unsafe { arguments::answer(freed, "freed", bytes as usize) }
+    }))
 }
 
 /// The same for functions that a forked child can have.

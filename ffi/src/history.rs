@@ -39,7 +39,7 @@ pub enum AscendAllocHistoryAction {
     Wake = 10,
     /// The host waited for a stream, or for the device (stream null).
     Wait = 11,
-    /// A request failed for lack of memory.
+    /// A request failed for lack of memory; size is what the library could still take of the device by its own count.
     Oom = 12,
     /// A snapshot with its events was taken.
     Snapshot = 13,
@@ -87,7 +87,8 @@ pub type AscendAllocHistoryVisit =
     Option<unsafe extern "C" fn(event: *const AscendAllocHistoryEntry, user: *mut c_void)>;
 
 /// Keeps the newest entries events from now on, of all devices together, mostly 24 bytes each; 0 ends that and frees them. The same
-/// as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread.
+/// as ascend_alloc_history_record_with(entries, 0, 0). Callable from any thread. With 0, in a forked child it does nothing
+/// and succeeds.
 ///
 /// # Safety
 ///
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn ascend_alloc_history_record(entries: usize) -> c_int {
 
 /// The same; with uses not 0 the streams that blocks are recorded on and what ascend_alloc_host_waited says are kept too,
 /// with stacks not 0 the stack is captured for allocations and frees of threads that have set no context, which takes
-/// microseconds for each. Callable from any thread.
+/// microseconds for each. Callable from any thread, in a forked child as ascend_alloc_history_record.
 ///
 /// # Safety
 ///
@@ -111,13 +112,13 @@ pub unsafe extern "C" fn ascend_alloc_history_record_with(
     uses: c_int,
     stacks: c_int,
 ) -> c_int {
+    if entries == 0 {
+        return guard::release(|| {
+            process::if_set_up().map(DeviceAllocator::stop_history);
+            Ok(())
+        });
+    }
     guard::status(|| {
-        if entries == 0 {
-            if let Some(allocator) = process::if_set_up() {
-                allocator.stop_history();
-            }
-            return Ok(());
-        }
         // SAFETY: the caller's promise.
         let allocator = unsafe { process::allocator() }?;
         let options = HistoryOptions { entries: entries as u64, uses: uses != 0, stacks: stacks != 0 };
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn ascend_alloc_history_json(
 ) -> c_int {
     guard::status(|| {
         arguments::writable(length, "length")?;
-        let id = process::device(device)?;
+        let id = process::known_device(device)?;
         let kept = process::if_set_up().map(DeviceAllocator::history).unwrap_or_default();
         let mut text = format!(r#"{{"device":{id},"lost":{},"events":["#, kept.lost);
         for (index, event) in kept.events.iter().filter(|event| event.device == id).enumerate() {
@@ -272,14 +273,14 @@ fn action_of(action: Action) -> AscendAllocHistoryAction {
 
 /// Says who causes what the calling thread does from now on, in histories and snapshots; null for nobody. The text is copied;
 /// each text is kept once for the process, the first 1024 bytes of it, and 65 536 different ones at most. Costs a lookup, so a
-/// text should stand for many requests.
+/// text should stand for many requests. In a forked child it does nothing and succeeds.
 ///
 /// # Safety
 ///
 /// text is null or ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_set_context(text: *const c_char) -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         // SAFETY: the caller's promise.
         let text = unsafe { arguments::text(text, "text") }?;
         set_context(text.map(intern));
@@ -288,14 +289,14 @@ pub unsafe extern "C" fn ascend_alloc_set_context(text: *const c_char) -> c_int 
 }
 
 /// Says something to the history and to a trace, where it is a marker. Nothing while nobody keeps events. Callable from any
-/// thread.
+/// thread. In a forked child it does nothing and succeeds.
 ///
 /// # Safety
 ///
 /// text ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_mark(text: *const c_char) -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         // SAFETY: the caller's promise.
         let text = unsafe { wanted(text, "text") }?;
         if let Some(allocator) = process::if_set_up() {
@@ -306,20 +307,19 @@ pub unsafe extern "C" fn ascend_alloc_mark(text: *const c_char) -> c_int {
 }
 
 /// Tells that the program has waited on the host for a stream: a trace that is recorded has that then. It changes nothing
-/// else. Callable from any thread.
+/// else. Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_host_waited(device: c_int, stream: *mut c_void) -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         let device = process::device(device)?;
-        if let Some(allocator) = process::if_set_up() {
-            allocator.note_host_wait(device, process::stream(stream));
-        }
-        Ok(())
+        let stream = process::stream(stream);
+        process::if_set_up().map_or(Ok(()), |allocator| Ok(allocator.note_host_wait(device, stream)?))
     })
 }
 
 /// Begins to record a trace that `ascend-alloc replay` reads, compressed if path ends with .zst; %p in it stands for the process.
-/// What is live stands at its beginning. A trace that is being recorded ends. The variable ASCEND_ALLOC_TRACE does the same
+/// What is live stands at its beginning. A trace that is being recorded ends. A trace is about one device: the first that
+/// appears; each other one gets a file of its own, with ".deviceN" before the first dot of its name. The variable ASCEND_ALLOC_TRACE does the same
 /// from the start of the process. Callable from any thread.
 ///
 /// # Safety
@@ -336,17 +336,17 @@ pub unsafe extern "C" fn ascend_alloc_trace_start(path: *const c_char) -> c_int 
 }
 
 /// Ends the trace that is being recorded and writes the rest of it. Nothing where there is none. Callable from any
-/// thread.
+/// thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_trace_stop() -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         process::if_set_up().map(DeviceAllocator::stop_trace);
         Ok(())
     })
 }
 
 /// Begins to write all events to a file, compressed if path ends with .zst; %p in it stands for the process. Beyond most_bytes the
-/// file gets a number and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
+/// file gets a number before the first dot of its name and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
 /// ends. docs/history.md has the format. Callable from any thread.
 ///
 /// # Safety
@@ -372,20 +372,22 @@ pub unsafe extern "C" fn ascend_alloc_history_file_start(
     })
 }
 
-/// Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread.
+/// Ends that file and writes the rest of it. Nothing where there is none. Callable from any thread. In a forked child it
+/// does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_history_file_stop() -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         process::if_set_up().map(DeviceAllocator::stop_history_file);
         Ok(())
     })
 }
 
 /// Writes what has happened so far to all files that are being written. ASCEND_ALLOC_STATUS_STATE when that takes more than
-/// five seconds; it goes on then. Callable from any thread.
+/// five seconds; it goes on then. Callable from any thread. In a forked child, whose parent writes them, it does nothing and
+/// succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_flush_files() -> c_int {
-    guard::status(|| match process::if_set_up().map(DeviceAllocator::flush_files) {
+    guard::release(|| match process::if_set_up().map(DeviceAllocator::flush_files) {
         Some(false) => Err(Failure {
             status: process::AscendAllocStatus::State,
             text: "the files are not written yet after five seconds; writing goes on".to_owned(),

@@ -66,7 +66,7 @@ pub type AscendAllocHook = Option<unsafe extern "C" fn(event: *const AscendAlloc
 /// slow way. Once nobody will call it any more, which can be a moment after it was replaced, release is called with
 /// user; it may be null. After a failure release is called before this returns.
 ///
-/// Callable from any thread. Sets the allocator up if nobody has.
+/// Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ascend_alloc_set_event_hook(
     release: AscendAllocRelease,
 ) -> c_int {
     let held = Held::new(user, release);
-    guard::status(move || {
+    guard::set(hook.is_none(), move || {
         // SAFETY: the caller's promise.
         let allocator = unsafe { process::allocator() }?;
         allocator.set_event_hook(hook.map(|hook| -> allocator::hook::EventHook {
@@ -95,7 +95,9 @@ pub unsafe extern "C" fn ascend_alloc_set_event_hook(
 
 /// A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
 /// something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
-/// thread whose request is short, before anything is waited for; it may call this library. Nothing may be
+/// thread whose request is short, before anything is waited for; it may call this library, also from other threads: while a
+/// thread is in a callback its own requests call none, and no callback is entered a second time before it has returned. A
+/// request of another thread that would fail meanwhile waits for the callback, one second at most. Nothing may be
 /// thrown out of it.
 pub type AscendAllocMemoryCallback =
     Option<unsafe extern "C" fn(device: c_int, size: usize, user: *mut c_void) -> c_int>;

@@ -68,16 +68,19 @@ pub extern "C" fn ascend_alloc_host_record_stream(
     })
 }
 
-/// Gives free page-locked memory of all devices back. Waits for nothing: what streams may still use stays.
+/// Gives free page-locked memory of all devices back. Waits for nothing (but for a device that was reset since, because
+/// its events are gone): what streams may still use stays.
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_host_empty_cache() -> c_int {
-    guard::release(|| {
-        for pinned in all() {
-            pinned.empty_cache()?;
-        }
-        Ok(())
-    })
+    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache().map(drop)?)))
+}
+
+/// The same, but waits for the streams that used the memory. Callable from any thread. In a forked child it does nothing
+/// and succeeds.
+#[unsafe(no_mangle)]
+pub extern "C" fn ascend_alloc_host_empty_cache_waiting() -> c_int {
+    guard::release(|| all().iter().try_for_each(|pinned| Ok(pinned.empty_cache_waiting().map(drop)?)))
 }
 
 /// How long calls of one kind took, in microseconds.
@@ -111,13 +114,13 @@ pub struct AscendAllocHostStats {
     pub allocations: AscendAllocStat,
     /// Page-locked memory held, in use or free.
     pub allocated_bytes: AscendAllocStat,
-    /// Memory taken of the runtime library, a count.
+    /// How often memory was taken of the runtime library.
     pub num_host_alloc: i64,
-    /// Memory given back, a count.
+    /// How often it was given back.
     pub num_host_free: i64,
-    /// How long taking memory took.
+    /// How long the calls took that took memory.
     pub host_alloc_time: AscendAllocDurationStat,
-    /// How long giving it back took.
+    /// How long the calls took that gave it back.
     pub host_free_time: AscendAllocDurationStat,
 }
 
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn ascend_alloc_host_get_stats(
     guard::status(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { arguments::sized(stats, "stats") }?;
-        let device = process::device(device)?;
+        let device = process::known_device(device)?;
         let found = PINNED.lock().get(&device).map(|pinned| pinned.stats()).unwrap_or_default();
         let filled = AscendAllocHostStats {
             struct_size: size_of::<AscendAllocHostStats>(),

@@ -279,7 +279,9 @@ unsafe fn allocate(request: &AscendAllocRequest) -> Result<DevicePtr, process::F
 }
 
 /// Grows a live block to size bytes without moving it. *grown, which may be null, says whether there was room
-/// behind it: 1 or 0. Callable from any thread.
+/// behind it: 1 or 0. What is put behind the block is, as a new block, in order for the block's own stream: other
+/// streams, recorded before or not, must be made to wait for that stream anew before they touch it. After a failure the
+/// block is unchanged. Callable from any thread.
 ///
 /// # Safety
 ///
@@ -300,7 +302,8 @@ pub unsafe extern "C" fn ascend_alloc_grow_in_place(
 }
 
 /// Shrinks a live block to size bytes without moving it; what is cut off is freed like a block. A block of more
-/// than 1 MiB keeps at least 1 MiB. Callable from any thread.
+/// than 1 MiB keeps at least 1 MiB, and every block its last 512 bytes. A size of 0, or of more than was asked for, is
+/// refused. Callable from any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_shrink_in_place(ptr: *mut c_void, size: usize) -> c_int {
     guard::status(|| {
@@ -340,8 +343,9 @@ pub extern "C" fn ascend_alloc_erase_stream(ptr: *mut c_void, stream: *mut c_voi
 
 /// Tells that a stream is being destroyed, where the runtime library does not tell by itself (before CANN 8.5): to
 /// be called before it is, while no other call that could record an event on it is in progress. The library never
-/// passes the handle to the runtime library again. Blocks of the stream stay valid. An allocator registered with
-/// ascend_alloc_register_acl_allocator for it is unregistered. Telling twice does no harm.
+/// passes the handle to the runtime library again. Blocks of the stream stay valid, and its free memory is everybody's
+/// once the work queued on it is over. An allocator registered with ascend_alloc_register_acl_allocator for it is
+/// unregistered. Telling twice does no harm. The default stream (null) cannot be destroyed and is refused.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
@@ -357,7 +361,9 @@ pub extern "C" fn ascend_alloc_stream_destroyed(device: c_int, stream: *mut c_vo
 
 /// Tells that a device was reset, where the runtime library does not tell by itself (before CANN 8.5). Everything
 /// on it is forgotten without a call of the runtime library; giving a block back that was live is accepted once and
-/// does nothing. Pools stay, empty; peers are to be set again.
+/// does nothing, and no new block has its address before that. Pools stay, empty; graphs and sleep have ended,
+/// peers are to be set again. Calls of other threads that were waiting for the runtime library fail with
+/// ASCEND_ALLOC_STATUS_STATE.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
@@ -368,7 +374,8 @@ pub extern "C" fn ascend_alloc_device_was_reset(device: c_int) -> c_int {
     })
 }
 
-/// Gives all free memory of a device, or of all devices for -1, back. Waits for the streams that used it.
+/// Gives all free memory of a device, or of all devices for -1, back. Waits for the streams that used it; what is freed
+/// meanwhile may stay. Nothing goes back while a graph is being captured on the device.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
@@ -383,8 +390,9 @@ pub extern "C" fn ascend_alloc_empty_cache(device: c_int) -> c_int {
 /// Hands out free memory that lies in size bytes from address on, as one block, so that nobody else gets it: for memory
 /// that is bad. *block gets its first address, or NULL when none of the range is free, and *claimed, which may be null,
 /// its bytes; it may reach beyond the range. A range may hold several pieces: call until there is none. Live blocks are
-/// left alone, and memory that waits for streams. The block belongs to the caller, counts as allocated, and can be freed
-/// like any other; no work may use it. Asks nothing of the device.
+/// left alone, and memory that waits for streams or is with the device because its pool sleeps. The block belongs to the
+/// caller, counts as allocated, and can be freed like any other; no work may use it: what was queued on its memory need
+/// not be over. Waits for nothing, and asks nothing of the device.
 ///
 /// Callable from any thread.
 ///
@@ -418,18 +426,17 @@ pub unsafe extern "C" fn ascend_alloc_claim(
 /// Gives idle memory of the device back until at most keep bytes are held, or nothing more is known to be idle.
 /// Waits for nothing. *freed, which may be null, gets the bytes given back.
 ///
-/// Callable from any thread. In a forked child it does nothing and succeeds.
+/// Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 ///
 /// # Safety
 ///
 /// freed is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_trim(device: c_int, keep: usize, freed: *mut usize) -> c_int {
-    guard::release(|| {
-        arguments::writable(freed, "freed")?;
+    let run = || {
         let device = process::device(device)?;
-        let bytes = process::if_set_up().map_or(Ok(0), |allocator| allocator.trim(device, keep as u64))?;
-        // SAFETY: the caller's promise.
-        unsafe { arguments::answer(freed, "freed", bytes as usize) }
-    })
+        process::if_set_up().map_or(Ok(0), |allocator| Ok(allocator.trim(device, keep as u64)?))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard::freed(freed, run) }
 }

@@ -17,12 +17,15 @@ const SERIAL_BITS: u32 = 40;
 /// Gives memory of the device to a pool: the address of size bytes, a multiple of 512, for use first on the
 /// stream; null when there is none. Called without any lock, by the thread that allocates; it must not
 /// allocate from the same pool, must not give memory that this library has handed out (the request then fails, and the
-/// memory stays with the source), and nothing may be thrown out of it.
+/// memory stays with the source), and nothing may be thrown out of it. Else it may call this library; what would have
+/// to wait for the call that it was called for fails (ASCEND_ALLOC_STATUS_STATE or ASCEND_ALLOC_STATUS_OUT_OF_MEMORY).
 pub type AscendAllocSourceMalloc = Option<
     unsafe extern "C" fn(size: usize, device: c_int, stream: *mut c_void, user: *mut c_void) -> *mut c_void,
 >;
 
-/// Takes memory back that the function above gave: address and size as then. No queued work uses it any more.
+/// Takes memory back that the function above gave: address and size as then. No queued work uses it any more. Not called
+/// for what went with a reset of the device. Called without any lock, by the thread that gives memory back; else as the
+/// function above.
 pub type AscendAllocSourceFree =
     Option<unsafe extern "C" fn(ptr: *mut c_void, size: usize, device: c_int, user: *mut c_void)>;
 
@@ -52,7 +55,8 @@ pub struct AscendAllocPoolOptions {
     pub struct_size: usize,
     /// A name for people, and for putting pools to sleep; null for none. Several pools may have the same. Copied.
     pub tag: *const c_char,
-    /// Above this it takes idle memory from elsewhere before it asks the device; 0 for never.
+    /// Above this it takes idle memory from elsewhere before it asks the device; 0 for never. Nothing fails because of
+    /// it; segments that cannot grow, for which nothing can be moved, do not heed it.
     pub soft_limit: usize,
     /// Where its memory comes from, if not from the device's driver; null for that. It then neither grows
     /// nor moves nor sleeps, and counts towards no limit.
@@ -61,10 +65,11 @@ pub struct AscendAllocPoolOptions {
     pub source_free: AscendAllocSourceFree,
     /// Passed to both.
     pub source_user: *mut c_void,
-    /// Not 0: free blocks are handed out whole or not at all, and never merged.
+    /// Not 0: free blocks are handed out whole or not at all, and merged only when whole chunks of them are wanted
+    /// elsewhere.
     pub no_split: c_int,
     /// Not 0: its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool
-    /// cannot be put to sleep; a restored checkpoint leaves lent blocks alone.
+    /// cannot be put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
     pub use_on_oom: c_int,
 }
 
@@ -152,16 +157,16 @@ pub unsafe extern "C" fn ascend_alloc_pool_create(
 }
 
 /// The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes
-/// are outside. 0 for a negative device.
+/// are outside. 0 for a device that is not there, as far as that is known: once the allocator is set up.
 ///
 /// Callable from any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_pool_default(device: c_int) -> u64 {
-    guard::everywhere(|| Ok(number(PoolId::default_of(process::device(device)?)))).unwrap_or(0)
+    guard::everywhere(|| Ok(number(PoolId::default_of(process::known_device(device)?)))).unwrap_or(0)
 }
 
-/// Gives up the hold on a pool that ascend_alloc_pool_create made. Live blocks stay valid; what is idle serves other
-/// pools, and the pool is gone with its last memory. A number that is given up is refused from then on.
+/// Gives up the hold on a pool that ascend_alloc_pool_create made, which is possible once. Live blocks stay valid; what is
+/// idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
@@ -169,22 +174,22 @@ pub extern "C" fn ascend_alloc_pool_release(pool: u64) -> c_int {
     guard::release(|| Ok(process::existing()?.release_pool(id(pool)?)?))
 }
 
-/// Gives all free memory of the pool back; waits for the streams that used it. *freed, which may be null, gets the
-/// bytes. Callable from any thread. In a forked child it does nothing and succeeds.
+/// Gives all free memory of the pool back; waits for the streams that used it. Nothing goes back while a graph is being
+/// captured on the device. *freed, which may be null, gets the
+/// bytes. Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.
 ///
 /// # Safety
 ///
 /// freed is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ascend_alloc_pool_empty_cache(pool: u64, freed: *mut usize) -> c_int {
-    guard::release(|| {
-        arguments::writable(freed, "freed")?;
+    let run = || {
         let pool = id(pool)?;
         let options = EmptyOptions { pool: Some(pool), ..EmptyOptions::default() };
-        let bytes = process::existing()?.empty_cache_with(Some(pool.device), &options)?;
-        // SAFETY: the caller's promise.
-        unsafe { arguments::answer(freed, "freed", bytes as usize) }
-    })
+        Ok(process::existing()?.empty_cache_with(Some(pool.device), &options)?)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard::freed(freed, run) }
 }
 
 /// A block from the pool, whatever routes there are; else as ascend_alloc_malloc.
@@ -277,7 +282,9 @@ pub extern "C" fn ascend_alloc_pool_end(pool: u64) -> c_int {
 
 /// Begins to capture a graph into the pool: as ascend_alloc_pool_begin, and the pool's addresses stay mapped until
 /// ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
-/// is moved, given back or waited for: a request that free and new memory cannot serve fails.
+/// is moved, given back or waited for: a request that free and new memory cannot serve fails. Several graphs may share a
+/// pool if they never run at the same time and run in the order they were captured in. The default pool is refused;
+/// ASCEND_ALLOC_STATUS_STATE while the pool sleeps.
 ///
 /// Callable from any thread.
 #[unsafe(no_mangle)]

@@ -171,6 +171,20 @@ pub(crate) fn device(device: c_int) -> Result<DeviceId, Failure> {
     DeviceId::try_from(device).map_err(|_| argument(format!("device is {device}, expected 0 or more")))
 }
 
+/// A number of a device that the driver knows. Before the allocator is set up nobody has asked the driver, and every
+/// number from 0 on will do.
+pub(crate) fn known_device(device: c_int) -> Result<DeviceId, Failure> {
+    let id = self::device(device)?;
+    match if_set_up() {
+        Some(allocator) if id >= allocator.device_count() => Err(Failure::from(Error::Argument {
+            name: "device",
+            value: id.to_string(),
+            expected: "a device the driver knows",
+        })),
+        _ => Ok(id),
+    }
+}
+
 /// # Safety
 ///
 /// As [`AclDriver::open`].

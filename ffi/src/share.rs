@@ -80,7 +80,9 @@ pub unsafe extern "C" fn ascend_alloc_process_id(device: c_int, process_id: *mut
 /// ascend_alloc_export_release, also when it is freed; that must not come before all importers are done, which they
 /// have to tell in their own way. Importers get whole chunks: neighbouring blocks in the first and last one too.
 ///
-/// ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported. Callable from any thread.
+/// ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported: in segments that cannot grow, of pools that sleep, and
+/// where a chunk was exported before for other importers (for any, or for named ones). While it is exported the block
+/// cannot be shrunk, and its pool cannot sleep. Callable from any thread.
 ///
 /// # Safety
 ///
@@ -139,7 +141,8 @@ pub unsafe extern "C" fn ascend_alloc_export_message(
     })
 }
 
-/// Lets more processes import a block that was exported with only_processes. Callable from any thread.
+/// Lets more processes import a block that was exported with only_processes. ASCEND_ALLOC_STATUS_STATE once the device was
+/// reset. Callable from any thread.
 ///
 /// # Safety
 ///
@@ -170,7 +173,8 @@ pub extern "C" fn ascend_alloc_export_release(export_number: u64) -> c_int {
 /// Maps a block that another process has exported, for use by the device and first on the stream. Its address here goes
 /// to *ptr, its bytes to *size, which may be null, and the number of the import, never 0 and never used again, to
 /// *import_number. All imports of one message share one mapping. Not freed by its address. A message that is not whole
-/// or not ours is refused.
+/// or not ours is refused, with ASCEND_ALLOC_STATUS_STATE one of this process. The exporter must not end the export
+/// before; in which order its work and the work here touch the block is for the two processes to arrange.
 ///
 /// Callable from any thread. Given up with ascend_alloc_import_release.
 ///
@@ -212,10 +216,11 @@ pub unsafe extern "C" fn ascend_alloc_import(
     })
 }
 
-/// Tells that work on the stream uses the imported block too. Callable from any thread.
+/// Tells that work on the stream uses the imported block too. Callable from any thread. In a forked child it does nothing
+/// and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_import_record_stream(import_number: u64, stream: *mut c_void) -> c_int {
-    guard::status(|| {
+    guard::release(|| {
         let imports = IMPORTS.lock();
         let import = imports.get(&import_number).ok_or_else(|| unknown("import", import_number))?;
         import.record_stream(process::stream(stream));
@@ -234,9 +239,10 @@ pub extern "C" fn ascend_alloc_import_release(import_number: u64) -> c_int {
 }
 
 /// Lets work on other devices of this process use the memory of the device: all that is mapped now and all that will
-/// be. Replaces what was set before; a count of 0 sets none. Access that was given to mapped memory stays: ACL cannot
-/// take it away. A reset of the device, or of one of the others, closes their links: set them again then. Callable from
-/// any thread.
+/// be. The links between the devices are opened in both directions. Replaces what was set before; a count of 0 sets none.
+/// Access that was given to mapped memory stays: ACL cannot take it away. The device itself, and devices that cannot
+/// reach it, are refused. After a failure the peers are those from before. A reset of one of the devices
+/// closes its links: set them again then. Callable from any thread.
 ///
 /// # Safety
 ///

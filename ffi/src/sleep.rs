@@ -48,7 +48,9 @@ unsafe impl Versioned for AscendAllocSleepReport {
 /// waking. out may be null.
 ///
 /// For each device it is done for all its pools or for none. ASCEND_ALLOC_STATUS_ARGUMENT when no pool has a tag that
-/// is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep. Callable from any thread.
+/// is named, ASCEND_ALLOC_STATUS_STATE when a pool cannot sleep: the default one, one with a graph, with a source, with
+/// fixed, exported or lent blocks, and all while a graph is captured on the device or another thread puts the pool to
+/// sleep or wakes it. Callable from any thread.
 ///
 /// # Safety
 ///

@@ -112,7 +112,7 @@ pub unsafe extern "C" fn ascend_alloc_stats(device: c_int, out: *mut AscendAlloc
     guard::code(guard::everywhere(|| {
         // SAFETY: the caller's promise.
         let size = unsafe { arguments::sized(out, "out") }?;
-        let device = process::device(device)?;
+        let device = process::known_device(device)?;
         let stats = match process::if_set_up() {
             _ if fork::in_child() => fork::frozen(device),
             Some(allocator) => allocator.stats(device)?,
@@ -124,7 +124,8 @@ pub unsafe extern "C" fn ascend_alloc_stats(device: c_int, out: *mut AscendAlloc
     }))
 }
 
-/// Lets all peaks of the device start again from the current values. Callable from any thread.
+/// Lets all peaks of the device start again from the current values. Callable from any thread. In a forked child it
+/// does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_reset_peak_stats(device: c_int) -> c_int {
     guard::release(|| {
@@ -133,7 +134,8 @@ pub extern "C" fn ascend_alloc_reset_peak_stats(device: c_int) -> c_int {
     })
 }
 
-/// Lets all sums and counts of events of the device start again from zero. Callable from any thread.
+/// Lets all sums and counts of events of the device start again from zero. Callable from any thread. In a forked
+/// child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_reset_accumulated_stats(device: c_int) -> c_int {
     guard::release(|| {
@@ -143,7 +145,8 @@ pub extern "C" fn ascend_alloc_reset_accumulated_stats(device: c_int) -> c_int {
 }
 
 /// Limits the physical memory held on the device to a fraction of its total: more than 0, at most 1,
-/// which removes the limit. Memory already held is not given back. Sets the allocator up if nobody has.
+/// which removes this limit. Where the configuration sets one in bytes too, the smaller counts. Memory already held is
+/// not given back. Sets the allocator up if nobody has.
 ///
 /// Callable from any thread.
 ///

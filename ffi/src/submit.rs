@@ -22,7 +22,7 @@ pub type AscendAllocSubmit =
 /// found elsewhere. Once nobody will call it any more, release is called with user; it may be null.
 /// After a failure release is called before this returns.
 ///
-/// Callable from any thread. Sets the allocator up if nobody has.
+/// Callable from any thread. Sets the allocator up if nobody has. In a forked child removing does nothing and succeeds.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ascend_alloc_set_submit_hook(
     release: AscendAllocRelease,
 ) -> c_int {
     let held = Held::new(user, release);
-    guard::status(move || {
+    guard::set(submit.is_none(), move || {
         // SAFETY: the caller's promise.
         let process = unsafe { process::process() }?;
         process.driver.set_submit_hook(submit.map(|submit| -> SubmitHook {

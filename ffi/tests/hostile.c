@@ -26,6 +26,8 @@ static void early(void) {
     CHECK(ascend_alloc_sleep(-1, NULL, 0, 0, NULL) == ASCEND_ALLOC_STATUS_STATE);
     OK(ascend_alloc_empty_cache(-1));
     OK(ascend_alloc_trim(0, 0, NULL));
+    OK(ascend_alloc_host_empty_cache());
+    OK(ascend_alloc_host_empty_cache_waiting());
     OK(ascend_alloc_reset_peak_stats(0));
     OK(ascend_alloc_stream_destroyed(0, &stats));
     OK(ascend_alloc_release(NULL));
@@ -56,32 +58,14 @@ static void blocks(void) {
         uint64_t number = 0;
         REFUSED(ascend_alloc_export(wrong, NULL, &number));
     }
-    for (int i = 0; i < 3; i++) {
-        static const int devices[] = {-2, 99, INT_MIN};
-        int device = devices[i];
-        uint64_t number = 0;
-        CHECK(ascend_alloc_malloc(MIB, device, NULL) == NULL);
-        CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_ARGUMENT);
-        REFUSED(ascend_alloc_empty_cache(device));
-        REFUSED(ascend_alloc_trim(device, 0, NULL));
-        REFUSED(ascend_alloc_reset_peak_stats(device));
-        REFUSED(ascend_alloc_set_memory_fraction(0.5, device));
-        REFUSED(ascend_alloc_pool_create(device, NULL, &number));
-        REFUSED(ascend_alloc_snapshot_json(device, NULL, 0, NULL));
-        REFUSED(ascend_alloc_stream_destroyed(device, &number));
-        REFUSED(ascend_alloc_device_was_reset(device));
-        REFUSED(ascend_alloc_set_peers(0, &device, 1));
-    }
-    size_t limit = 7;
-    void *claimed = &limit;
+    void *claimed = &before;
     REFUSED(ascend_alloc_claim(0, NULL, 512, NULL, NULL));
     REFUSED(ascend_alloc_claim(-1, NULL, 512, &claimed, NULL));
-    REFUSED(ascend_alloc_claim(99, NULL, 512, &claimed, NULL));
     OK(ascend_alloc_claim(0, (void *)1, 512, &claimed, NULL));
     CHECK(claimed == NULL);
+    size_t limit = 7;
     REFUSED(ascend_alloc_memory_limit(0, NULL));
     REFUSED(ascend_alloc_memory_limit(-1, &limit));
-    REFUSED(ascend_alloc_memory_limit(99, &limit));
     CHECK(limit == 7);
     REFUSED(ascend_alloc_set_memory_fraction(0.0, 0));
     REFUSED(ascend_alloc_set_memory_fraction(-1.0, 0));
@@ -94,6 +78,92 @@ static void blocks(void) {
     }
     CHECK(allocated(0) == before);
     OK(ascend_alloc_release(block));
+}
+
+static void told(const ascend_alloc_segment_entry_t *segment, const ascend_alloc_block_entry_t *block, void *user) {
+    (void)segment, (void)block, (void)user;
+    CHECK(!"a device that is not there has memory");
+}
+
+#define UNKNOWN(call)     \
+    do {                  \
+        REFUSED(call);    \
+        CHECK(said("device")); \
+    } while (0)
+#define NONE(call)                                                                     \
+    do {                                                                               \
+        CHECK((call) == 0);                                                            \
+        CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_ARGUMENT && said("device")); \
+    } while (0)
+
+/* Every function that takes the number of a device refuses one that is not there. */
+static void devices(void) {
+    set_up();
+    static unsigned char message[1 << 16];
+    size_t length = 0, bytes = 7;
+    uint64_t number = 0, export_ = 0;
+    int32_t id = 0, zero = 0;
+    void *block = ascend_alloc_malloc(4 * MIB, 0, NULL), *host = ascend_alloc_host_malloc(MIB, 0), *ptr = NULL;
+    OK(ascend_alloc_export(block, NULL, &export_));
+    OK(ascend_alloc_export_message(export_, message, sizeof message, &length));
+    OK(ascend_alloc_history_record_with(10, 1, 0));
+    ascend_alloc_buffer_options_t buffer;
+    memset(&buffer, 0, sizeof buffer);
+    buffer.struct_size = sizeof buffer;
+    buffer.max_size = MIB;
+    ascend_alloc_request_t request;
+    memset(&request, 0, sizeof request);
+    request.struct_size = sizeof request;
+    request.size = MIB;
+    ascend_alloc_stats_t stats = stats_of(0);
+    ascend_alloc_host_stats_t host_stats;
+    host_stats.struct_size = sizeof host_stats;
+    static const int wrong[] = {-2, 99, INT_MAX, INT_MIN};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int device = wrong[i];
+        NONE(ascend_alloc_malloc(MIB, device, NULL));
+        NONE(ascend_alloc_tagged_malloc(MIB, device, NULL));
+        NONE(ascend_alloc_host_malloc(MIB, device));
+        NONE(ascend_alloc_pool_default(device));
+        for (unsigned flags = 0; flags < 2; flags++) {
+            request.device = device;
+            request.flags = flags;
+            UNKNOWN(ascend_alloc_allocate(&request, &ptr));
+        }
+        UNKNOWN(ascend_alloc_stream_destroyed(device, &number));
+        UNKNOWN(ascend_alloc_device_was_reset(device));
+        UNKNOWN(ascend_alloc_empty_cache(device));
+        UNKNOWN(ascend_alloc_claim(device, block, 512, &ptr, NULL));
+        UNKNOWN(ascend_alloc_trim(device, 0, NULL));
+        UNKNOWN(ascend_alloc_register_acl_allocator(device, &number));
+        UNKNOWN(ascend_alloc_unregister_acl_allocator(device, &number));
+        UNKNOWN(ascend_alloc_buffer_create(device, NULL, &buffer, &number));
+        UNKNOWN(ascend_alloc_history_json(device, NULL, 0, &bytes));
+        UNKNOWN(ascend_alloc_host_waited(device, NULL));
+        UNKNOWN(ascend_alloc_host_record_stream(host, device, NULL));
+        UNKNOWN(ascend_alloc_host_get_stats(device, &host_stats));
+        UNKNOWN(ascend_alloc_pool_create(device, NULL, &number));
+        UNKNOWN(ascend_alloc_process_id(device, &id));
+        UNKNOWN(ascend_alloc_import(message, length, device, NULL, &ptr, NULL, &number));
+        UNKNOWN(ascend_alloc_set_peers(device, &zero, 1));
+        UNKNOWN(ascend_alloc_set_peers(0, &device, 1));
+        UNKNOWN(ascend_alloc_sleep(device, NULL, 0, 0, NULL));
+        UNKNOWN(ascend_alloc_wake(device, NULL, 0, NULL));
+        UNKNOWN(ascend_alloc_stats(device, &stats));
+        UNKNOWN(ascend_alloc_reset_peak_stats(device));
+        UNKNOWN(ascend_alloc_reset_accumulated_stats(device));
+        UNKNOWN(ascend_alloc_set_memory_fraction(0.5, device));
+        UNKNOWN(ascend_alloc_memory_limit(device, &bytes));
+        UNKNOWN(ascend_alloc_snapshot_json(device, NULL, 0, &bytes));
+        UNKNOWN(ascend_alloc_snapshot_visit(device, told, NULL));
+    }
+    CHECK(ptr == NULL && number == 0 && id == 0 && bytes == 7);
+    OK(ascend_alloc_export_release(export_));
+    OK(ascend_alloc_host_free(host));
+    /* What a block knows by itself is not asked for. */
+    ascend_alloc_free(block, 0, 99, NULL);
+    OK(ascend_alloc_last_status());
+    CHECK(allocated(0) == 0);
 }
 
 /* Each struct: null, an odd address, and sizes it cannot have. */
@@ -252,8 +322,8 @@ static void short_of_memory(void) {
 
 int main(int words, char **word) {
     static const struct scenario scenarios[] = {
-        {"early", early},     {"blocks", blocks},   {"structs", structs},
-        {"sharing", sharing}, {"short_of_memory", short_of_memory},
+        {"early", early},     {"blocks", blocks},   {"devices", devices},
+        {"structs", structs}, {"sharing", sharing}, {"short_of_memory", short_of_memory},
     };
     return run_scenario(scenarios, sizeof scenarios / sizeof scenarios[0], words, word);
 }

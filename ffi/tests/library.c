@@ -476,6 +476,36 @@ static void host_memory(void) {
     OK(ascend_alloc_host_empty_cache());
 }
 
+static int64_t host_held(int device) {
+    ascend_alloc_host_stats_t stats;
+    stats.struct_size = sizeof stats;
+    OK(ascend_alloc_host_get_stats(device, &stats));
+    return stats.allocated_bytes.current;
+}
+
+/* What streams of any device still use goes back only where they are waited for. */
+static void host_waiting(void) {
+    ACL(acl_sim_set_event_lag(UINT64_MAX));
+    void *block = ascend_alloc_host_malloc(3 * MIB, 0), *other = ascend_alloc_host_malloc(MIB, 1);
+    void *target = ascend_alloc_malloc(MIB, 0, NULL);
+    CHECK(block != NULL && other != NULL && target != NULL);
+    aclrtStream stream = new_stream();
+    ACL(aclrtMemcpyAsync(target, MIB, block, MIB, ACL_MEMCPY_HOST_TO_DEVICE, stream));
+    ACL(aclrtMemcpyAsync(target, MIB, other, MIB, ACL_MEMCPY_HOST_TO_DEVICE, stream));
+    OK(ascend_alloc_host_record_stream(block, 0, stream));
+    OK(ascend_alloc_host_record_stream(other, 0, stream));
+    OK(ascend_alloc_host_free(block));
+    OK(ascend_alloc_host_free(other));
+    OK(ascend_alloc_host_empty_cache());
+    CHECK(host_held(0) >= (int64_t)(3 * MIB) && host_held(1) >= (int64_t)MIB);
+    OK(ascend_alloc_host_empty_cache_waiting());
+    CHECK(host_held(0) == 0 && host_held(1) == 0);
+    OK(ascend_alloc_release(target));
+    ACL(acl_sim_set_event_lag(0));
+    ACL(aclrtDestroyStream(stream));
+    no_findings();
+}
+
 static void seeing(void) {
     set_up();
     OK(ascend_alloc_set_event_hook(on_event, seen, NULL));
@@ -505,6 +535,7 @@ static void seeing(void) {
     CHECK(seen[ASCEND_ALLOC_ACTION_ALLOCATE] == before);
 
     host_memory();
+    host_waiting();
 }
 
 int main(int words, char **word) {

@@ -38,7 +38,13 @@ static void ends_well(pid_t child) {
 static void *live, *host;
 static uint64_t pool, buffer, saved, export_;
 
-/* What gives something back or notes something: nothing happens, and that is a success. */
+static volatile int handed_over;
+static void hand_over(void *user) {
+    CHECK(user != NULL);
+    handed_over++;
+}
+
+/* What gives something back, ends something or notes something: nothing happens, and that is a success. */
 static void child_gives_back(void) {
     size_t size = 0;
     ascend_alloc_free(live, MIB, 0, NULL);
@@ -51,7 +57,12 @@ static void child_gives_back(void) {
     OK(ascend_alloc_stream_destroyed(0, &size));
     OK(ascend_alloc_device_was_reset(0));
     OK(ascend_alloc_empty_cache(-1));
+    size = 7;
     OK(ascend_alloc_trim(0, 0, &size));
+    CHECK(size == 0);
+    size = 7;
+    OK(ascend_alloc_pool_empty_cache(pool, &size));
+    CHECK(size == 0);
     OK(ascend_alloc_unregister_acl_allocator(0, NULL));
     OK(ascend_alloc_buffer_destroy(buffer));
     OK(ascend_alloc_checkpoint_release(saved));
@@ -60,14 +71,39 @@ static void child_gives_back(void) {
     OK(ascend_alloc_host_free(host));
     OK(ascend_alloc_host_record_stream(host, 0, NULL));
     OK(ascend_alloc_host_empty_cache());
+    OK(ascend_alloc_host_empty_cache_waiting());
     OK(ascend_alloc_pool_release(pool));
-    OK(ascend_alloc_pool_empty_cache(pool, &size));
     OK(ascend_alloc_pool_end(pool));
     OK(ascend_alloc_graph_release(pool));
     OK(ascend_alloc_export_release(export_));
     OK(ascend_alloc_import_release(1));
     OK(ascend_alloc_reset_peak_stats(0));
     OK(ascend_alloc_reset_accumulated_stats(0));
+    OK(ascend_alloc_buffer_record_stream(buffer, NULL));
+    OK(ascend_alloc_import_record_stream(1, NULL));
+    OK(ascend_alloc_history_record(0));
+    OK(ascend_alloc_history_record_with(0, 1, 0));
+    OK(ascend_alloc_history_file_stop());
+    OK(ascend_alloc_trace_stop());
+    OK(ascend_alloc_flush_files());
+    OK(ascend_alloc_set_context("child"));
+    OK(ascend_alloc_mark("child"));
+    OK(ascend_alloc_host_waited(0, NULL));
+    handed_over = 0;
+    OK(ascend_alloc_set_event_hook(NULL, &size, hand_over));
+    OK(ascend_alloc_set_submit_hook(NULL, &size, hand_over));
+    CHECK(handed_over == 2);
+}
+
+static void nothing_happens(const ascend_alloc_event_t *event, void *user) {
+    (void)event, (void)user;
+    CHECK(!"a child has no events");
+}
+
+static int nothing_waits(int device, void *stream, int all, void *user) {
+    (void)device, (void)stream, (void)all, (void)user;
+    CHECK(!"a child has no work");
+    return 0;
 }
 
 /* What needs the devices or the parent's locks: refused. */
@@ -88,7 +124,6 @@ static void child_is_refused(void) {
     FORKED(ascend_alloc_register_acl_allocator(0, NULL));
     FORKED(ascend_alloc_buffer_create(0, NULL, NULL, &number));
     FORKED(ascend_alloc_buffer_resize(buffer, MIB));
-    FORKED(ascend_alloc_buffer_record_stream(buffer, NULL));
     FORKED(ascend_alloc_buffer_info(buffer, NULL));
     FORKED(ascend_alloc_checkpoint(pool, &number));
     FORKED(ascend_alloc_checkpoint_restore(saved, NULL, 0, &size, NULL, 0, &size));
@@ -96,17 +131,14 @@ static void child_is_refused(void) {
     FORKED(ascend_alloc_history_record_with(10, 1, 0));
     FORKED(ascend_alloc_history_json(0, NULL, 0, &size));
     FORKED(ascend_alloc_history_drain(NULL, NULL, NULL));
-    FORKED(ascend_alloc_set_context("child"));
-    FORKED(ascend_alloc_mark("child"));
-    FORKED(ascend_alloc_host_waited(0, NULL));
     FORKED(ascend_alloc_trace_start("/nowhere"));
-    FORKED(ascend_alloc_trace_stop());
     FORKED(ascend_alloc_history_file_start("/nowhere", 1, 1));
-    FORKED(ascend_alloc_history_file_stop());
-    FORKED(ascend_alloc_flush_files());
     FORKED(ascend_alloc_snapshot_write("/nowhere", 1));
-    FORKED(ascend_alloc_set_event_hook(NULL, NULL, NULL));
-    FORKED(ascend_alloc_add_memory_callback(NULL, NULL, NULL, &number));
+    handed_over = 0;
+    FORKED(ascend_alloc_set_event_hook(nothing_happens, &size, hand_over));
+    FORKED(ascend_alloc_set_submit_hook(nothing_waits, &size, hand_over));
+    FORKED(ascend_alloc_add_memory_callback(NULL, &size, hand_over, &number));
+    CHECK(handed_over == 3);
     FORKED(ascend_alloc_host_get_stats(0, NULL));
     FORKED(ascend_alloc_pool_create(0, NULL, &number));
     FORKED(ascend_alloc_pool_stats(pool, NULL));
@@ -119,7 +151,6 @@ static void child_is_refused(void) {
     FORKED(ascend_alloc_export_message(export_, NULL, 0, &size));
     FORKED(ascend_alloc_export_allow(export_, &id, 1));
     FORKED(ascend_alloc_import("", 0, 0, NULL, &ptr, &size, &number));
-    FORKED(ascend_alloc_import_record_stream(1, NULL));
     FORKED(ascend_alloc_set_peers(0, NULL, 0));
     FORKED(ascend_alloc_sleep(0, NULL, 0, 0, NULL));
     FORKED(ascend_alloc_wake(0, NULL, 0, NULL));
@@ -131,7 +162,6 @@ static void child_is_refused(void) {
     FORKED(ascend_alloc_base(live, &ptr, &size));
     FORKED(ascend_alloc_snapshot_json(0, NULL, 0, &size));
     FORKED(ascend_alloc_snapshot_visit(0, NULL, NULL));
-    FORKED(ascend_alloc_set_submit_hook(NULL, NULL, NULL));
     FORKED(ascend_alloc_set_host_copy("child", 1));
     FORKED(ascend_alloc_pause(NULL, 0));
     FORKED(ascend_alloc_resume(NULL));
@@ -142,7 +172,7 @@ static void child_is_answered(void) {
     char tag[16];
     size_t length = 0;
     CHECK(ascend_alloc_version() != NULL);
-    CHECK(ascend_alloc_pool_default(0) == ascend_alloc_pool_default(0));
+    CHECK(ascend_alloc_pool_default(0) != 0 && ascend_alloc_pool_default(99) == 0);
     (void)ascend_alloc_failed_writes();
     OK(ascend_alloc_set_tag("child"));
     OK(ascend_alloc_get_tag(tag, sizeof tag, &length));
@@ -151,6 +181,8 @@ static void child_is_answered(void) {
     stats.struct_size = sizeof stats;
     OK(ascend_alloc_stats(0, &stats));
     CHECK(stats.allocated_bytes.all.current >= (int64_t)(4 * MIB));
+    REFUSED(ascend_alloc_stats(99, &stats));
+    OK(ascend_alloc_stats(0, &stats));
     CHECK(ascend_alloc_last_error() == NULL);
 }
 

@@ -206,7 +206,7 @@ pub trait Surface: Send + Sync {
     fn host_allocate(&self, bytes: u64) -> Answer<u64>;
     fn host_free(&self, address: u64) -> Answer<()>;
     fn host_record(&self, address: u64, device: u32, stream: u64) -> Answer<()>;
-    /// `waiting` where the interface can wait for streams.
+    /// With `waiting` streams are waited for.
     fn host_empty(&self, waiting: bool) -> Answer<()>;
     fn host_books(&self) -> Answer<HostBooks>;
 

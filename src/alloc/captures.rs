@@ -199,12 +199,12 @@ impl DeviceAllocator {
 
     /// Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
     /// blocks of the checkpoint at their old addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
-    /// change, as graphs that share a pool must; uses recorded by `record_stream` are forgotten
-    /// with the blocks.
+    /// change, as graphs that share a pool must.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the device was reset since, when the pool sleeps, when memory of the
+    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when live blocks of the pool are recorded on other streams
+    /// (freed, or [`erase_stream`](Self::erase_stream), first) or exported, when the device was reset since, when the pool sleeps, when memory of the
     /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer or the default pool by now, was claimed, or waits
     /// for other streams. Nothing has changed then.
     pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {

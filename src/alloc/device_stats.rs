@@ -87,14 +87,17 @@ fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active:
     let (up, down) = (tally::columns(&flow.up)[quantity], tally::columns(&flow.down)[quantity]);
     let (base_up, base_down) =
         (tally::columns(&tally.base.up)[quantity], tally::columns(&tally.base.down)[quantity]);
+    let again = tally::columns(&flow.again)[quantity];
+    let base_again = tally::columns(&tally.base.again)[quantity];
     let peaks = if active && quantity != REQUESTED { &tally.peak_active } else { &tally.peak_allocated };
     let stat = |column: usize| {
         let (waits, waited) = if active { (waiting[column], waited[column]) } else { (0, 0) };
+        let again = if active { again[column] - base_again[column] } else { 0 };
         crate::stats::Stat {
             current: up[column] - down[column] + waits,
             peak: peaks[quantity][column],
-            allocated: up[column] - base_up[column],
-            freed: down[column] - base_down[column] - (waits - waited),
+            allocated: up[column] - base_up[column] + again,
+            freed: down[column] - base_down[column] - (waits - waited) + again,
         }
     };
     StatArray { all: stat(0), small: stat(1), large: stat(2) }

@@ -323,11 +323,17 @@ impl DeviceAllocator {
 
     /// Tells that the program has waited on the host for a stream, which the allocator cannot know. It is kept by
     /// traces that are recorded, and by histories that keep uses; it changes nothing else.
-    pub fn note_host_wait(&self, device: DeviceId, stream: Stream) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an unknown device.
+    pub fn note_host_wait(&self, device: DeviceId, stream: Stream) -> Result<()> {
+        self.place(device)?;
         if self.marks.wants_uses() {
             self.history.note_time(self.driver.now());
             self.marks.note_for(device, Said::of_block(Action::HostWait, 0, 0, 0, stream));
         }
+        Ok(())
     }
 
     /// How often something could not be written that the settings or the program wanted to be told to the outside:

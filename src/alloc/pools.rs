@@ -154,7 +154,7 @@ impl DeviceAllocator {
     }
 
     /// Gives up the hold on a pool that [`create_pool`](Self::create_pool) made. Live blocks stay valid; what
-    /// is idle serves other pools, and the pool is gone with its last memory.
+    /// is idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its name.
     ///
     /// # Errors
     ///

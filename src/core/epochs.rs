@@ -309,17 +309,26 @@ impl Core {
     /// Bytes of freed memory that each stream may still use.
     pub(super) fn held_back(&self) -> BTreeMap<StreamId, u64> {
         let mut held = BTreeMap::new();
-        for (id, block) in self.blocks.iter().filter(|(_, block)| !self.is_asleep(block.class.pool())) {
-            match block.state {
-                State::Free if !self.is_quiescent(id) => *held.entry(block.home).or_default() += block.len,
-                State::Waiting => {
-                    for &(user, epoch) in self.waits.get(&id).into_iter().flatten() {
-                        if !self.passed(user, epoch) {
-                            *held.entry(user).or_default() += block.len;
-                        }
-                    }
+        // What sleeps is in no index. Blocks in use are not looked at: there may be millions.
+        for (home, state) in self.streams.iter().enumerate() {
+            if !state.has_open_work() && state.passed(state.open - 1) {
+                continue;
+            }
+            let free = state.bins.iter().flat_map(|(_, bins)| bins.ids(&self.blocks));
+            let bytes: u64 = free.filter(|&id| !self.is_quiescent(id)).map(|id| self.blocks[id].len).sum();
+            if bytes > 0 {
+                held.insert(home as StreamId, bytes);
+            }
+        }
+        for (&id, users) in &self.waits {
+            let block = &self.blocks[id];
+            if self.is_asleep(block.class.pool()) {
+                continue;
+            }
+            for &(user, epoch) in users {
+                if !self.passed(user, epoch) {
+                    *held.entry(user).or_default() += block.len;
                 }
-                _ => {}
             }
         }
         held

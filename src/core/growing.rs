@@ -164,10 +164,15 @@ impl Core {
         }
     }
 
-    /// A vacant segment to let go because there are too many: the largest.
+    /// A vacant segment to let go because there are too many: the largest that no other process uses.
     pub(crate) fn surplus_vacant(&self) -> Option<u32> {
-        let (_, list) = self.vacant.segments.iter().max_by_key(|((_, len), _)| *len)?;
-        (self.vacant.bytes > MOST_VACANT).then(|| list[0])
+        if self.vacant.bytes <= MOST_VACANT {
+            return None;
+        }
+        let is_live = |id: BlockId| self.blocks[id].state == State::Live;
+        let can_go = |&segment: &u32| !self.blocks.from(self.segments[segment as usize].first).any(is_live);
+        let all = self.vacant.segments.values().flatten().copied();
+        all.filter(can_go).max_by_key(|&segment| self.segments[segment as usize].len)
     }
 
     /// Whether a segment exists and nobody needs its addresses: it is vacant, or of a pool that nobody holds any more, and

@@ -184,7 +184,7 @@ impl Core {
             self.recorded.insert(tail, users);
             let (bytes, small) = (self.blocks[tail].len, self.class_of(tail).is_small());
             self.streams[home].out += 1;
-            self.tally.wait_only(small, bytes);
+            self.tally.wait_only(small, bytes, bytes);
             self.start_wait(tail);
         } else {
             self.stamp(tail);

@@ -13,8 +13,9 @@
 //!
 //! After every step the free blocks are searched again, from `Released` on all of them, and each step takes no more than
 //! the request lacks. Steps from `Released` on are taken only when the device, the limit, or the soft limit has no
-//! room; a wait of the host is never spent on the soft limit. Before a request fails, plans of other
-//! threads that hold memory are waited for, because what they leave may be what it lacks.
+//! room; a wait of the host is never spent on the soft limit. No request has more given back than the device has, because
+//! others may take it each time. Before a request fails, plans of other threads that hold memory are waited for, because
+//! what they leave may be what it lacks.
 
 use super::Core;
 use super::block::BlockId;
@@ -289,6 +290,8 @@ impl Core {
 
     /// Fills a remap with chunks: cached, new within the headroom, idle, new beyond it.
     pub(super) fn chunks_for(&mut self, request: &mut Request, remap: &mut Remap) -> Chunks {
+        /// Chunks.
+        const MUCH: u64 = 16;
         let granule = self.limits.granule;
         let need = remap.missing.len() as u64;
         let cached = need.min(self.cached.len() as u64);
@@ -307,7 +310,7 @@ impl Core {
             Err(stream) => return Chunks::MarkFirst(stream),
         };
         left -= moves;
-        if left > 0 && request.rung >= Rung::Map && request.refusal.is_none() {
+        if left > 0 && request.rung >= Rung::Map && request.may_give_back(self.limits.total) {
             let back = self.wide_to_break(left);
             if !back.is_empty() {
                 return Chunks::BreakFirst(back);
@@ -319,9 +322,12 @@ impl Core {
                 return Chunks::CloseFirst;
             }
         }
-        // While memory is short, waits on the device have their own rung.
-        if left > 0 && !request.joined && if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 }
-        {
+        // While memory is short, waits on the device have their own rung. Each new chunk costs three calls, so for many of
+        // them a wait is cheaper however few frees have earned one.
+        let peak = self.high_water.max(request.peak);
+        let dear = left >= MUCH && self.held() > peak + peak / 8;
+        let may_join = if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 || dear };
+        if left > 0 && !request.joined && may_join {
             let others = self.worth_joining(request, pressed.then_some(left * granule));
             if !others.is_empty() {
                 return Chunks::JoinFirst(others);
@@ -394,7 +400,7 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if request.refusal.is_none()
+        if request.may_give_back(self.limits.total)
             && let Some(step) = self.collect_garbage(class, bytes)
         {
             return Some(step);
@@ -463,7 +469,7 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        if request.refusal.is_none() {
+        if request.may_give_back(self.limits.total) {
             let back = if self.is_elsewhere(request.class) {
                 let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
                 self.idle_elsewhere(choice, request.lack)

@@ -100,6 +100,12 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whether idle memory of a device with `total` bytes may be given back for it: not once it has had as much given
+    /// back as there is. Others take what comes free then, and may do so for ever.
+    pub(crate) fn may_give_back(&self, total: u64) -> bool {
+        self.refusal.is_none() && self.returned < total
+    }
+
     /// Whether to ask a device that was full once more: others may have given memory back since.
     pub(crate) fn retries_device(&mut self) -> bool {
         let retries = self.device_full && !core::mem::replace(&mut self.asked_again, true);

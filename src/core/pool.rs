@@ -32,7 +32,8 @@ pub(crate) const DEFAULT: PoolIndex = 0;
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory)).
 pub trait PoolSource: Send + Sync {
     /// The address of `bytes` bytes of memory of the device, a multiple of 512, for use first on `stream`;
-    /// nothing when there is none. A panic counts as none.
+    /// nothing when there is none. A panic counts as none. Memory that overlaps what the allocator has already is not
+    /// taken: the request fails, and the memory stays with the source.
     fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64>;
 
     /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses

@@ -112,7 +112,7 @@ impl Core {
         if let Some(step) = self.look_around(request) {
             return Refill::First(step);
         }
-        if request.refusal.is_none() {
+        if request.may_give_back(self.limits.total) {
             let back = self.wide_to_break(request.lack / self.limits.granule);
             if !back.is_empty() {
                 return Refill::First(Step::GiveBack(back));

@@ -187,7 +187,7 @@ impl Core {
                 // Freed since.
                 State::Free => {
                     self.streams[home].out += 1;
-                    self.tally.wait_only(small, len);
+                    self.tally.wait_only(small, len, 0);
                     self.pools.get_mut(pool).active.add(small, len as i64);
                     let open = self.streams[0].open;
                     self.wait_for(id, core::iter::once((0, open)));

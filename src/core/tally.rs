@@ -39,6 +39,9 @@ pub(crate) struct Flow {
     pub(crate) down: Split,
     /// Given back, and still in use on other streams; `REQUESTED` too.
     pub(crate) waiting: Split,
+    /// Active from then on without being handed out: pieces cut off blocks that wait by themselves, and free blocks that
+    /// wait once more.
+    pub(crate) again: Split,
 }
 
 impl Flow {
@@ -60,6 +63,7 @@ impl Flow {
                 self.up[quantity][column] += other.up[quantity][column];
                 self.down[quantity][column] += other.down[quantity][column];
                 self.waiting[quantity][column] += other.waiting[quantity][column];
+                self.again[quantity][column] += other.again[quantity][column];
             }
         }
     }
@@ -208,11 +212,12 @@ impl Tally {
         }
     }
 
-    /// Counts a piece that waits and was never handed out by itself.
-    pub(crate) fn wait_only(&mut self, small: bool, bytes: u64) {
+    /// Counts a piece that waits and was never handed out by itself; `active` of its bytes were active until now.
+    pub(crate) fn wait_only(&mut self, small: bool, bytes: u64, active: u64) {
         let column = usize::from(!small);
-        for (quantity, amount) in [(COUNT, 1), (BYTES, bytes as i64)] {
+        for (quantity, amount, before) in [(COUNT, 1, 0), (BYTES, bytes as i64, active as i64)] {
             self.flow.waiting[quantity][column] += amount;
+            self.flow.again[quantity][column] += amount - before;
             self.room[quantity][column] -= amount;
         }
     }

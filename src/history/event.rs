@@ -34,8 +34,8 @@ pub enum Action {
     Wake,
     /// The host waited for a stream, or for the device (stream 0).
     Wait,
-    /// A request for `requested` bytes failed for lack of memory; `size` is what the device had free, 0 where
-    /// that is not known.
+    /// A request for `requested` bytes failed for lack of memory; `size` is what the allocator could still take of the
+    /// device by its own count: of the limit, or of the device's memory.
     OutOfMemory,
     /// A snapshot with its events was taken.
     Snapshot,

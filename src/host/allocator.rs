@@ -208,7 +208,7 @@ impl PinnedAllocator {
     /// [`Error::Argument`] for a device the driver does not know; [`Error::Pointer`] when the pointer is not that of a
     /// live block.
     pub fn record_use(&self, ptr: HostPtr, device: DeviceId, stream: Stream) -> Result<()> {
-        known(device, self.devices)?;
+        self.know(device)?;
         if ptr.is_null() {
             return Ok(());
         }
@@ -229,12 +229,18 @@ impl PinnedAllocator {
     ///
     /// # Errors
     ///
-    /// None at present.
+    /// [`Error::Argument`] for a device the driver does not know.
     pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) -> Result<()> {
+        self.know(device)?;
         match self.source.streams.forget(device, stream) {
             Some(number) => self.heap.stream_destroyed(ONLY, number),
             None => Ok(()),
         }
+    }
+
+    /// Refuses devices that the driver does not know.
+    pub(super) fn know(&self, device: DeviceId) -> Result<()> {
+        known(device, self.devices)
     }
 
     /// The number of a stream that uses memory from now on, to be waited for.
@@ -543,8 +549,8 @@ impl Drop for PinnedAllocator {
     }
 }
 
-/// Refuses devices that the driver does not know.
-fn known(device: DeviceId, devices: u32) -> Result<()> {
+/// Refuses devices beyond the number of those that the driver knows.
+pub(super) fn known(device: DeviceId, devices: u32) -> Result<()> {
     if device < devices {
         return Ok(());
     }

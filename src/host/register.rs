@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::allocator::os_page;
+use super::allocator::{known, os_page};
 use super::buffer::{PinnedBuffer, Plain};
 use super::ends::Told;
 use super::streams::Streams;
@@ -132,8 +132,8 @@ impl HostRegistry {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for null, zero bytes, a start that is no multiple of the page, and memory that this kernel
-    /// cannot register; [`Error::State`] when a part of the range is registered; [`Error::Driver`] when the driver
+    /// [`Error::Argument`] for null, zero bytes, a start that is no multiple of the page, memory that this kernel
+    /// cannot register, and a device the driver does not know; [`Error::State`] when a part of the range is registered; [`Error::Driver`] when the driver
     /// refuses, or has no such call.
     ///
     /// # Safety
@@ -172,7 +172,8 @@ impl HostRegistry {
 
     /// Tells that a stream is being destroyed, where the runtime does not tell by itself (before CANN 8.5): to be called
     /// before it is, while nobody records it. Guards on which it was recorded wait for its device instead, because its
-    /// handle may become that of another stream.
+    /// handle may become that of another stream. On a device that the driver does not know none was recorded, so
+    /// nothing changes.
     pub fn stream_destroyed(&self, device: DeviceId, stream: Stream) {
         self.streams.forget(device, stream);
     }
@@ -219,8 +220,10 @@ impl HostRegistry {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] when the driver cannot say (before CANN 9.0).
+    /// [`Error::Argument`] for a device the driver does not know; [`Error::Driver`] when the driver cannot say (before
+    /// CANN 9.0).
     pub fn can_reach(&self, device: DeviceId, engine: Engine) -> Result<bool> {
+        known(device, self.driver.device_count()?)?;
         self.calls()?.can_reach_host(device, engine).map_err(Error::from)
     }
 
@@ -253,6 +256,7 @@ impl HostRegistry {
         guarded: bool,
     ) -> Result<()> {
         self.check(start, bytes, kind, pages)?;
+        known(device, self.driver.device_count()?)?;
         let calls = self.calls()?;
         {
             let mut ranges = self.ranges.lock();

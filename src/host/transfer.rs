@@ -57,7 +57,8 @@ impl StagingRing {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for no pieces or empty ones; as [`PinnedAllocator::allocate`].
+    /// [`Error::Argument`] for no pieces, empty ones, or a device the driver does not know; as
+    /// [`PinnedAllocator::allocate`].
     pub fn new(pinned: Arc<PinnedAllocator>, device: DeviceId, pieces: usize, piece: u64) -> Result<Self> {
         if pieces == 0 || piece == 0 || usize::try_from(piece).is_err() {
             return Err(Error::Argument {
@@ -66,6 +67,7 @@ impl StagingRing {
                 expected: "at least one buffer of at least one byte",
             });
         }
+        pinned.know(device)?;
         let mut ring = Self { pinned, device, piece, slots: Vec::new() };
         for _ in 0..pieces {
             let ptr = ring.pinned.allocate(piece, 0)?;

@@ -430,6 +430,20 @@ impl World {
     fn verify_device(&self, device: DeviceId, stats: &Stats, snapshot: &Snapshot) {
         let (requested, allocated) = (stats.requested_bytes.all.current, stats.allocated_bytes.all.current);
         let (active, reserved) = (stats.active_bytes.all.current, stats.reserved_bytes.all.current);
+        let arrays = [
+            stats.allocation,
+            stats.allocated_bytes,
+            stats.requested_bytes,
+            stats.active,
+            stats.active_bytes,
+            stats.segment,
+            stats.reserved_bytes,
+            stats.inactive_split,
+            stats.inactive_split_bytes,
+        ];
+        for stat in arrays.iter().flat_map(|array| [array.all, array.small, array.large]) {
+            assert!(stat.allocated >= 0 && stat.freed >= 0, "sums over time never fall: {stats:?}");
+        }
         // I1
         assert!(0 <= requested && requested <= active, "I1: {requested} requested, {active} active");
         let sleeping = stats.sleeping_bytes as i64;

@@ -459,8 +459,11 @@ impl Surface for CSurface {
         self.answer(call!(self.host_record_stream(pointer(address), device as c_int, pointer(stream))))
     }
 
-    fn host_empty(&self, _waiting: bool) -> Answer<()> {
-        self.answer(call!(self.host_empty_cache()))
+    fn host_empty(&self, waiting: bool) -> Answer<()> {
+        self.answer(match waiting {
+            true => call!(self.host_empty_cache_waiting()),
+            false => call!(self.host_empty_cache()),
+        })
     }
 
     fn host_books(&self) -> Answer<HostBooks> {

@@ -154,6 +154,7 @@ functions! {
     host_free(P) -> c_int;
     host_record_stream(P, c_int, P) -> c_int;
     host_empty_cache() -> c_int;
+    host_empty_cache_waiting() -> c_int;
     host_get_stats(c_int, *mut HostStats) -> c_int;
     pool_create(c_int, *const PoolOptions, *mut u64) -> c_int;
     pool_release(u64) -> c_int;
