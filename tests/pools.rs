@@ -180,6 +180,32 @@ fn a_pool_without_splits_hands_blocks_out_whole() {
     allocator.check().unwrap();
 }
 
+/// Also where a place for a request is made of new memory and what is free beside it.
+#[test]
+fn no_piece_of_an_unsplit_block_goes_with_new_memory() {
+    let (_sim, allocator) = rig(1 << 30);
+    let mut options = PoolOptions::default();
+    options.no_split = true;
+    let pool = allocator.create_pool(0, options).unwrap();
+    let on = |bytes: u64| allocator.allocate_in(pool, bytes - 512, 0, STREAM).unwrap();
+    let is_whole = |ptr, bytes| allocator.block_info(ptr).unwrap().bytes == bytes;
+    let large = on(64 * MIB);
+    allocator.deallocate(large).unwrap();
+    let small = on(20 * MIB);
+    assert!(small.0 >= large.0 + 64 * MIB, "{small:?} is a piece of what was free");
+    assert_eq!(on(64 * MIB), large, "the block is as it was");
+    assert!(is_whole(large, 64 * MIB));
+    // A block does not grow into a part of another one, but over all of it.
+    allocator.deallocate(small).unwrap();
+    assert!(!allocator.grow_in_place(large, 70 * MIB - 512).unwrap());
+    assert_eq!(on(20 * MIB), small);
+    allocator.deallocate(small).unwrap();
+    assert!(allocator.grow_in_place(large, 84 * MIB - 512).unwrap());
+    allocator.deallocate(large).unwrap();
+    assert_eq!(on(84 * MIB), large);
+    allocator.check().unwrap();
+}
+
 #[test]
 fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
     for lends in [false, true] {

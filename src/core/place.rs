@@ -255,6 +255,7 @@ impl Core {
     pub(crate) fn place_from(&self, first: BlockId, request: &Request, align: u64) -> Option<Place> {
         let start = self.blocks.get(first)?.addr.next_multiple_of(align);
         let end = start + request.len;
+        let uncut = self.leaves_whole(request);
         let mut missing = 0;
         let mut far_end = false;
         let mut id = first;
@@ -266,7 +267,9 @@ impl Core {
             if block.state == State::Hole {
                 missing += self.granules(block.addr.max(start), block.end().min(end));
                 far_end = block.next == NONE;
-            } else if !self.is_usable(id, request.stream) {
+            } else if !self.is_usable(id, request.stream)
+                || uncut && (block.addr < start || block.end() > end)
+            {
                 return None;
             }
             if block.end() >= end {
@@ -280,6 +283,10 @@ impl Core {
     fn place_to(&self, last: BlockId, request: &Request, align: u64) -> Option<Place> {
         let end = self.blocks[last].end();
         let start = end.checked_sub(request.len)? & !(align - 1);
+        let uncut = self.leaves_whole(request);
+        if uncut && start + request.len < end {
+            return None;
+        }
         let mut missing = 0;
         let mut id = last;
         loop {
@@ -289,7 +296,7 @@ impl Core {
             let block = &self.blocks[id];
             if block.state == State::Hole {
                 missing += self.granules(block.addr.max(start), block.end());
-            } else if !self.is_usable(id, request.stream) {
+            } else if !self.is_usable(id, request.stream) || uncut && block.addr < start {
                 return None;
             }
             if block.addr <= start {
@@ -297,6 +304,13 @@ impl Core {
             }
             id = block.prev;
         }
+    }
+
+    /// Whether free blocks are used whole or not at all: in pools that do not split, but for buffers, which have their
+    /// segments for themselves.
+    fn leaves_whole(&self, request: &Request) -> bool {
+        let class = request.class;
+        class.pool() != DEFAULT && !class.is_growing() && self.pools.get(class.pool()).rules.no_split
     }
 
     /// Granules that `from..to`, which lies in one hole, touches.
