@@ -304,10 +304,13 @@ fn recorded_blocks_are_freed_or_erased_before_a_checkpoint_is_restored() {
     let block = rig.allocator.allocate_in(rig.pool, 3 * MIB, 0, rig.stream).unwrap();
     let checkpoint = rig.allocator.checkpoint(rig.pool).unwrap();
     rig.allocator.record_stream(block, other).unwrap();
+    // So that nobody is asked whether the stream has passed.
+    let capture = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap();
     let refused = rig.allocator.restore(&checkpoint);
     assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
     rig.allocator.erase_stream(block, other).unwrap();
     assert_eq!(rig.allocator.restore(&checkpoint).unwrap().allocated, [block]);
+    drop(capture);
     rig.allocator.deallocate(block).unwrap();
 }
 
@@ -323,4 +326,81 @@ fn a_pool_that_is_given_up_serves_until_its_last_memory_is_gone() {
     rig.allocator.empty_cache(None).unwrap();
     let gone = on();
     assert!(matches!(gone, Err(Error::Argument { name: "pool", .. })), "{gone:?}");
+}
+
+/// Blocks that other streams used are theirs until they have passed; that is found out when a restore needs to know.
+#[test]
+fn a_checkpoint_is_restored_once_the_streams_of_its_blocks_have_passed() {
+    let mut world = common::Setup::default().build();
+    let alloc = world.alloc.clone();
+    let (home, side, ended) = (world.stream(), world.stream(), world.stream());
+    let pool = alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let capture = alloc.capture(pool, RouteFilter::All).unwrap();
+    let [freed, live] = [5 * MIB, 9 * MIB].map(|bytes| world.alloc(bytes, home));
+    let checkpoint = alloc.checkpoint(pool).unwrap();
+    for (ptr, label) in [(freed, "freed"), (live, "live")] {
+        world.work(side, label, ptr);
+        world.record(ptr, side);
+        world.record(ptr, ended);
+    }
+    world.free(freed);
+    let during = alloc.restore(&checkpoint);
+    assert!(matches!(during, Err(Error::State { .. })), "no stream is asked during a capture: {during:?}");
+    drop(capture);
+    for _ in 0..2 {
+        let busy = alloc.restore(&checkpoint);
+        assert!(matches!(busy, Err(Error::State { .. })), "{busy:?}");
+    }
+    assert_eq!(alloc.block_info(live).unwrap().requested, 9 * MIB);
+    world.finish(side);
+    world.destroy(ended);
+    let restored = alloc.restore(&checkpoint).unwrap();
+    assert_eq!((restored.freed, restored.allocated), (vec![live], vec![freed, live]));
+    let calls = world.sim.counters();
+    assert_eq!(alloc.restore(&checkpoint).unwrap().freed, [freed, live]);
+    assert_eq!(world.sim.counters(), calls, "nobody uses the blocks: nothing is asked");
+    world.note_new(0, freed, 5 * MIB, 0, home);
+    alloc.release_pool(pool).unwrap();
+    drop(alloc);
+    world.close();
+}
+
+/// The handle of a stream that is gone never comes to the driver again.
+#[test]
+fn a_block_comes_back_after_its_stream_has_ended() {
+    let rig = rig(64 * MIB);
+    let graph = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap();
+    let block = rig.on_stream(5 * MIB);
+    let graph = graph.finish();
+    let checkpoint = rig.allocator.checkpoint(rig.pool).unwrap();
+    rig.allocator.stream_destroyed(0, rig.stream).unwrap();
+    rig.sim.destroy_stream(rig.stream.0).unwrap();
+    rig.sim.set_logging(true);
+    for _ in 0..3 {
+        rig.allocator.restore(&checkpoint).unwrap();
+    }
+    assert_eq!(rig.allocator.block_info(block).unwrap().stream, rig.stream);
+    rig.allocator.deallocate(block).unwrap();
+    drop(graph);
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(rig.reserved(), 0);
+    let handle = format!("{:#x}", rig.stream.0);
+    let calls = rig.sim.take_log();
+    assert!(!calls.is_empty() && calls.iter().all(|call| !call.arguments.contains(&handle)), "{calls:#?}");
+    rig.allocator.check().unwrap();
+}
+
+#[test]
+fn restoring_large_fixed_blocks_keeps_their_count() {
+    let sim = Sim::new(SimConfig { backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let conf = Config::parse("expandable_segments:False,max_split_size_mb:32,check_level:3").unwrap();
+    let allocator = DeviceAllocator::new(conf, Arc::new(SimDriver::new(sim))).unwrap();
+    let pool = allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let block = allocator.allocate_in(pool, 40 * MIB, 0, Stream(0)).unwrap();
+    let checkpoint = allocator.checkpoint(pool).unwrap();
+    allocator.restore(&checkpoint).unwrap();
+    assert_eq!(allocator.stats(0).unwrap().oversize_allocations.current, 1);
+    allocator.deallocate(block).unwrap();
+    assert_eq!(allocator.stats(0).unwrap().oversize_allocations.current, 0);
 }

@@ -3,12 +3,14 @@
 mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use ascend_alloc::driver::{DeviceId, DriverError, DriverResult, Stream};
 use ascend_alloc::{
     DeviceAllocator, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, PoolSource, Result,
-    SleepMode,
+    RouteFilter, SleepMode,
 };
 use ascend_sim::Sim;
 use common::gated::{REFUSED, Rig};
@@ -261,5 +263,113 @@ fn the_same_memory_is_not_taken_for_two_devices() {
     let second = rig.alloc.allocate_in(pools[1], 4 * M, 0, STREAM).unwrap();
     assert_eq!((second, rig.alloc.block_info(second).unwrap().device), (first, 1));
     rig.alloc.deallocate(second).unwrap();
+    rig.finish();
+}
+
+/// Gives out addresses of nobody, and calls the allocator when it is dropped.
+struct Parting {
+    next: Mutex<u64>,
+    /// Bytes that were given and not taken back.
+    out: Arc<Mutex<u64>>,
+    last_words: Mutex<Option<Task>>,
+}
+
+impl PoolSource for Parting {
+    fn allocate(&self, _device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
+        let mut next = self.next.lock().unwrap();
+        *self.out.lock().unwrap() += bytes;
+        *next += bytes;
+        Some(*next - bytes)
+    }
+
+    fn free(&self, _device: DeviceId, _address: u64, bytes: u64) {
+        *self.out.lock().unwrap() -= bytes;
+    }
+}
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        run(&self.last_words);
+    }
+}
+
+/// A pool over a source that frees a block of its own at its end, and what is told then.
+fn parting(rig: &Rig) -> (PoolId, Arc<Mutex<u64>>, Receiver<Result<()>>) {
+    let (done, told) = channel();
+    let (weak, own) = (rig.weak().1, rig.alloc.allocate(0, 30 * M, 0, STREAM).unwrap());
+    let task = move || {
+        // None where the allocator itself is at its end.
+        if let Some(alloc) = weak.upgrade() {
+            done.send(alloc.deallocate(own).and_then(|()| alloc.stats(0).map(drop))).unwrap();
+        }
+    };
+    let out = Arc::default();
+    let source = Parting {
+        next: Mutex::new(1 << 45),
+        out: Arc::clone(&out),
+        last_words: Mutex::new(Some(Box::new(task))),
+    };
+    let mut options = PoolOptions::default();
+    options.source = Some(Arc::new(source));
+    (rig.alloc.create_pool(0, options).unwrap(), out, told)
+}
+
+/// A destructor of a source may call the allocator, whichever call its pool ends with.
+#[test]
+fn a_source_is_dropped_without_a_lock() {
+    type Ending = fn(&DeviceAllocator, PoolId);
+    let endings: [Ending; 5] = [
+        |alloc, pool| alloc.release_pool(pool).unwrap(),
+        |alloc, pool| {
+            let block = alloc.allocate_in(pool, 5 * M, 0, STREAM).unwrap();
+            alloc.release_pool(pool).unwrap();
+            alloc.deallocate(block).unwrap();
+            alloc.empty_cache(None).unwrap();
+        },
+        |alloc, pool| {
+            let route = alloc.route(pool, RouteFilter::All).unwrap();
+            alloc.release_pool(pool).unwrap();
+            drop(route);
+        },
+        |alloc, pool| {
+            let graph = alloc.capture(pool, RouteFilter::All).unwrap().finish();
+            alloc.release_pool(pool).unwrap();
+            drop(graph);
+        },
+        |alloc, pool| {
+            alloc.allocate_in(pool, 5 * M, 0, STREAM).unwrap();
+            alloc.release_pool(pool).unwrap();
+            alloc.device_was_reset(0).unwrap();
+        },
+    ];
+    for (at, ending) in endings.into_iter().enumerate() {
+        let rig = Rig::new();
+        let (pool, _, told) = parting(&rig);
+        let alloc = rig.alloc.clone();
+        let ended = std::thread::spawn(move || ending(&alloc, pool));
+        // The time only bounds how long a test that fails takes.
+        told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("ending {at}")).unwrap();
+        ended.join().unwrap();
+        assert!(rig.alloc.pool_stats(pool).is_err());
+        rig.alloc.check().unwrap();
+    }
+}
+
+/// Nobody else can use it, and emptying the cache need not be thought of.
+#[test]
+fn idle_memory_of_a_source_goes_back_with_the_last_hold_on_its_pool() {
+    let rig = Rig::new();
+    let (pool, out, _told) = parting(&rig);
+    let [idle, live] = [30 * M, 40 * M].map(|bytes| rig.alloc.allocate_in(pool, bytes, 0, STREAM).unwrap());
+    rig.alloc.deallocate(idle).unwrap();
+    let route = rig.alloc.route(pool, RouteFilter::All).unwrap();
+    rig.alloc.release_pool(pool).unwrap();
+    assert_eq!(*out.lock().unwrap(), 70 * M, "the route holds the pool");
+    drop(route);
+    assert_eq!(*out.lock().unwrap(), 40 * M);
+    rig.alloc.deallocate(live).unwrap();
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(*out.lock().unwrap(), 0);
+    assert!(rig.alloc.pool_stats(pool).is_err());
     rig.finish();
 }

@@ -1362,13 +1362,14 @@ int ascend_alloc_checkpoint(uint64_t pool, uint64_t *checkpoint);
 /*
  Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
  blocks of the checkpoint at their old addresses; they are then the caller's to free. The caller sees to it that work
- on the pool's memory runs in order across the change.
+ on the pool's memory runs in order across the change. Streams that live blocks are recorded on, or freed ones wait for,
+ are asked whether they have passed what is queued on them.
 
  The freed addresses go to freed, at most freed_room of them, and the number of all to *freed_count; those handed
  out likewise. Arrays may be null with a room of 0, counts may be null.
 
- ASCEND_ALLOC_STATUS_STATE when live blocks of the pool are recorded on other streams or exported, when memory of the
- checkpoint is not mapped any more, waits for other streams, was claimed, or serves a growing buffer or the default
+ ASCEND_ALLOC_STATUS_STATE when other streams have not passed what uses blocks of the pool, when live blocks are
+ exported, when memory of the checkpoint is not mapped any more, was claimed, or serves a growing buffer or the default
  pool by now, when the pool sleeps, and when the device was reset since: nothing has changed then. Callable from any
  thread. The checkpoint can be restored again.
 
@@ -1660,7 +1661,9 @@ uint64_t ascend_alloc_pool_default(int device);
 
 /*
  Gives up the hold on a pool that ascend_alloc_pool_create made, which is possible once. Live blocks stay valid; what is
- idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number.
+ idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number. Once
+ nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool; what
+ is still in use goes with ascend_alloc_empty_cache.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */

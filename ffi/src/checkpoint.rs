@@ -37,13 +37,14 @@ pub unsafe extern "C" fn ascend_alloc_checkpoint(pool: u64, checkpoint: *mut u64
 
 /// Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
 /// blocks of the checkpoint at their old addresses; they are then the caller's to free. The caller sees to it that work
-/// on the pool's memory runs in order across the change.
+/// on the pool's memory runs in order across the change. Streams that live blocks are recorded on, or freed ones wait for,
+/// are asked whether they have passed what is queued on them.
 ///
 /// The freed addresses go to freed, at most freed_room of them, and the number of all to *freed_count; those handed
 /// out likewise. Arrays may be null with a room of 0, counts may be null.
 ///
-/// ASCEND_ALLOC_STATUS_STATE when live blocks of the pool are recorded on other streams or exported, when memory of the
-/// checkpoint is not mapped any more, waits for other streams, was claimed, or serves a growing buffer or the default
+/// ASCEND_ALLOC_STATUS_STATE when other streams have not passed what uses blocks of the pool, when live blocks are
+/// exported, when memory of the checkpoint is not mapped any more, was claimed, or serves a growing buffer or the default
 /// pool by now, when the pool sleeps, and when the device was reset since: nothing has changed then. Callable from any
 /// thread. The checkpoint can be restored again.
 ///

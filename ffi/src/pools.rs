@@ -166,7 +166,9 @@ pub extern "C" fn ascend_alloc_pool_default(device: c_int) -> u64 {
 }
 
 /// Gives up the hold on a pool that ascend_alloc_pool_create made, which is possible once. Live blocks stay valid; what is
-/// idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number.
+/// idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number. Once
+/// nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool; what
+/// is still in use goes with ascend_alloc_empty_cache.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]

@@ -4,16 +4,21 @@
 //! blocks serve nothing but captures into the same pool. While a capture runs, nothing of the whole device is
 //! unmapped, given back or waited for, and no event is recorded or queried (`core/capture.rs`).
 
+use hashbrown::HashMap;
+
 use super::device::Caller;
 use super::pools::{known, unknown};
 use super::routes::RouteFilter;
 use super::{DeviceAllocator, DevicePtr, PoolId};
 use crate::core::Core;
 use crate::core::block::BlockId;
-use crate::core::checkpoint::Saved;
+use crate::core::checkpoint::{Asked, RECORDED, Saved, WAITS};
+use crate::core::plan::Request;
 use crate::core::pool::PoolIndex;
 use crate::error::{Error, Result};
 use crate::hook::Action;
+
+const OPERATION: &str = "restoring a checkpoint";
 
 /// A capture in progress: the requests its filter takes go to the pool. Dropped without
 /// [`finish`](Self::finish) it counts as failed and leaves nothing behind.
@@ -177,6 +182,7 @@ impl DeviceAllocator {
                 reason: "no graph holds it; each release needs a capture before it",
             });
         }
+        self.pool_was_left(state, core, pool.serial);
         Ok(())
     }
 
@@ -198,15 +204,18 @@ impl DeviceAllocator {
     }
 
     /// Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
-    /// blocks of the checkpoint at their old addresses. Calls no driver. The caller sees to it that work on the pool's memory runs in order across the
-    /// change, as graphs that share a pool must.
+    /// blocks of the checkpoint at their old addresses. The caller sees to it that work on the pool's memory runs in order across the
+    /// change, as graphs that share a pool must. Where live blocks are recorded on streams, or freed ones that lie where blocks were
+    /// wait for some, these are asked once, by an event each, whether they have passed what is queued (for a destroyed one the device is waited
+    /// for); else no driver is called.
+    /// A block whose stream was destroyed meanwhile is as one whose stream is destroyed after the restore.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when live blocks of the pool are recorded on other streams
-    /// (freed, or [`erase_stream`](Self::erase_stream), first) or exported, when the device was reset since, when the pool sleeps, when memory of the
+    /// [`Error::Argument`] for a pool that does not exist; [`Error::State`] when the device was reset since, when the pool sleeps, when memory of the
     /// checkpoint is not mapped any more (the pool was not held by a graph), serves a growing buffer or the default pool by now, was claimed, or waits
-    /// for other streams. Nothing has changed then.
+    /// for other streams, when live blocks are exported, or recorded on streams that have not passed what is queued on them (during
+    /// a capture no stream is asked, and all count as busy; [`erase_stream`](Self::erase_stream) helps then). Nothing has changed then.
     pub fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let state = self.device(checkpoint.pool.device)?;
         self.caller(state).restore(checkpoint)
@@ -219,6 +228,7 @@ impl DeviceAllocator {
             if let Some(index) = core.pools.find(pool.serial).filter(|_| core.generation == generation) {
                 core.unfix(index);
             }
+            self.pool_was_left(state, core, pool.serial);
         }
     }
 }
@@ -226,57 +236,90 @@ impl DeviceAllocator {
 impl Caller<'_> {
     fn restore(&self, checkpoint: &PoolCheckpoint) -> Result<Restored> {
         let mut core = self.device.core.lock();
-        let pool = known(&core, checkpoint.pool)?;
-        if core.generation != checkpoint.generation {
-            // What is at these addresses now has nothing to do with what was.
-            let reason = "the device was reset since the checkpoint was made";
-            return Err(Error::State { operation: "restoring a checkpoint", reason });
+        let mut answer = self.restorable(&core, checkpoint, &Asked::default());
+        if let Ok((pool, Some(WAITS | RECORDED))) = answer {
+            let (steps, asked) = core.ask_users_of(pool);
+            for step in steps {
+                if core.generation != checkpoint.generation {
+                    break;
+                }
+                core = self.perform(core, step, &mut Request::chore());
+            }
+            answer = self.restorable(&core, checkpoint, &asked);
         }
-        let used = |id: BlockId| core.blocks[id].uses > 0 || core.is_exported(id);
-        let recorded = core.live_of(pool).into_iter().any(used);
-        let reason = core.unrestorable(pool, &checkpoint.saved).or_else(|| {
-            recorded.then_some(
-                "live blocks of the pool are recorded on other streams, or exported; end that first",
-            )
-        });
         // Nothing has changed so far, and from here on nothing may stop.
-        let is_known = |id: BlockId| self.device.live(&core, self.map, core.blocks[id].addr).is_ok();
-        let reason = reason.or_else(|| {
-            (!core.live_of(pool).into_iter().all(is_known)).then_some(
-                "a block of the pool is being grown, or is kept back for a stale one at its address; try again, or \
-                 free that one",
-            )
-        });
-        if let Some(reason) = reason {
-            return Err(Error::State { operation: "restoring a checkpoint", reason });
-        }
+        let pool = match answer? {
+            (pool, None) => pool,
+            (_, Some(reason)) => return Err(Error::State { operation: OPERATION, reason }),
+        };
         let mut restored = Restored::default();
         for saved in core.saved(&core.live_of(pool)) {
             let (id, requested) = self.device.unpublish(&mut core, self.map, saved.address)?;
+            core.forget_uses(id);
             core.free(id, requested);
             restored.freed.push(DevicePtr(saved.address));
         }
         // Both lists are in address order: each block is found by going on from the one before.
         let mut firsts = core.firsts_of(pool).into_iter().peekable();
-        let mut from = None;
+        let (mut from, mut homes) = (None, HashMap::new());
         for saved in &checkpoint.saved {
             while let Some(first) = firsts.next_if(|&first| core.blocks[first].addr <= saved.address) {
                 from = Some(first);
             }
             let Some(start) = from else { break };
-            let id = core.revive(start, saved);
+            let home = core.home_of(saved, &mut homes);
+            let id = core.revive(start, saved, home);
             from = Some(id);
-            let small = core.class_of(id).is_small();
-            self.device.publish(&mut core, self.map, id);
-            if core.tally.charge(small, saved.len, saved.requested) {
-                self.device.settle_peaks(&mut core);
-            }
-            core.note(Action::Allocate, saved.address, saved.len, saved.stream);
-            core.keep_block(crate::history::Action::Allocate, id, saved.requested);
+            self.show_again(&mut core, id, saved);
             restored.allocated.push(DevicePtr(saved.address));
         }
         self.watch(&mut core, 2);
         self.tell(core);
         Ok(restored)
+    }
+
+    /// The pool of a checkpoint, and why it cannot be restored now, if it cannot; `asked` says which streams have passed all
+    /// that is queued.
+    fn restorable(
+        &self,
+        core: &Core,
+        checkpoint: &PoolCheckpoint,
+        asked: &Asked,
+    ) -> Result<(PoolIndex, Option<&'static str>)> {
+        let pool = known(core, checkpoint.pool)?;
+        if core.generation != checkpoint.generation {
+            // What is at these addresses now has nothing to do with what was.
+            let reason = "the device was reset since the checkpoint was made";
+            return Err(Error::State { operation: OPERATION, reason });
+        }
+        let live = core.live_of(pool);
+        let reason = core.unrestorable(pool, &checkpoint.saved);
+        let reason = reason.or_else(|| {
+            let exported = live.iter().any(|&id| core.is_exported(id));
+            exported.then_some("live blocks of the pool are exported; end that first")
+        });
+        let reason = reason.or_else(|| core.is_recorded(pool, asked).then_some(RECORDED));
+        let is_known = |&id: &BlockId| self.device.live(core, self.map, core.blocks[id].addr).is_ok();
+        let reason = reason.or_else(|| {
+            (!live.iter().all(is_known)).then_some(
+                "a block of the pool is being grown, or is kept back for a stale one at its address; try again, or \
+                 free that one",
+            )
+        });
+        Ok((pool, reason))
+    }
+
+    /// Lets a block that was brought back be known, and counts it.
+    fn show_again(&self, core: &mut Core, id: BlockId, saved: &Saved) {
+        let small = core.class_of(id).is_small();
+        self.device.publish(core, self.map, id);
+        if core.tally.charge(small, saved.len, saved.requested) {
+            self.device.settle_peaks(core);
+        }
+        if core.is_oversize(id, saved.len) {
+            core.tally.oversize_allocations.add(small, 1);
+        }
+        core.note(Action::Allocate, saved.address, saved.len, saved.stream);
+        core.keep_block(crate::history::Action::Allocate, id, saved.requested);
     }
 }

@@ -92,7 +92,13 @@ impl Device {
         self.give_back(caller, choice, 0, options.wait)
     }
 
-    fn give_back(&self, caller: &Caller<'_>, choice: Choice, keep: u64, wait: bool) -> Result<u64> {
+    pub(super) fn give_back(
+        &self,
+        caller: &Caller<'_>,
+        choice: Choice,
+        keep: u64,
+        wait: bool,
+    ) -> Result<u64> {
         let mut chore = Request::chore();
         let mut core = self.core.lock();
         if core.capturing > 0 {

@@ -2,7 +2,7 @@
 
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
-use crate::core::pool::DEFAULT;
+use crate::core::pool::{DEFAULT, Departed};
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::sleep::Kept;
 use crate::core::tally::{self, REQUESTED};
@@ -41,6 +41,8 @@ pub(super) struct Device {
     pub(super) peering: Mutex<()>,
     /// Where requests that name no pool go.
     pub(super) routes: Routes,
+    /// Sources of pools that are gone.
+    pub(super) departed: Arc<Departed>,
 }
 
 /// How requests become block lengths, copied out of the core so that it needs no lock.
@@ -66,6 +68,14 @@ pub(super) struct Caller<'a> {
     /// See [`DeviceAllocator`](super::DeviceAllocator). Taken before any device's core.
     pub(super) sourcing: &'a Mutex<()>,
     pub(super) device: &'a Device,
+}
+
+/// Each slow call ends here, after it has left the lock.
+impl Drop for Caller<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.device.departed.part();
+    }
 }
 
 impl Device {
@@ -128,6 +138,7 @@ impl Device {
         Ok(Self {
             sizes: Sizes { pad, most },
             limits,
+            departed: core.pools.departed.clone(),
             core: Mutex::new(core),
             settled: Condvar::new(),
             front,

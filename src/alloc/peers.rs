@@ -51,6 +51,7 @@ impl DeviceAllocator {
             self.driver.enable_peer_access(device, peer)?;
         }
         let wanted: Arc<[DeviceId]> = wanted.into();
+        let caller = self.caller(state);
         // One thread at a time: each relies on what the one before has granted.
         let _turn = state.peering.lock();
         let mut core = state.core.lock();
@@ -61,7 +62,6 @@ impl DeviceAllocator {
         let (chunks, generation) = (core.mapped_chunks(), core.generation);
         drop(core);
         let fresh: Vec<DeviceId> = wanted.iter().copied().filter(|peer| !before.contains(peer)).collect();
-        let caller = self.caller(state);
         let granted = if chunks.is_empty() && !fresh.is_empty() && !self.driver.can_set_access() {
             Err(missing(device))
         } else {

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use super::DeviceAllocator;
 use super::DevicePtr;
+use super::device::Device;
+use super::requests::Guard;
 use super::routes::RouteFilter;
 use crate::core::Core;
 use crate::core::pool::{Pool, PoolIndex, PoolSource, Rules, Source};
+use crate::core::trim::Choice;
 use crate::driver::{DeviceId, Stream};
 use crate::error::{Error, Result};
 use crate::stats::StatArray;
@@ -155,6 +158,8 @@ impl DeviceAllocator {
 
     /// Gives up the hold on a pool that [`create_pool`](Self::create_pool) made. Live blocks stay valid; what
     /// is idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its name.
+    /// Once nobody holds it any more, idle memory of a source goes back, because it serves no other pool; what is in use,
+    /// or refused, then goes with [`empty_cache`](Self::empty_cache).
     ///
     /// # Errors
     ///
@@ -168,6 +173,7 @@ impl DeviceAllocator {
             return Err(unknown(pool));
         }
         core.let_go(index);
+        self.pool_was_left(state, core, pool.serial);
         Ok(())
     }
 
@@ -240,7 +246,25 @@ impl DeviceAllocator {
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }
+        self.pool_was_left(state, core, serial);
         true
+    }
+
+    /// Ends a call that has given up a hold on a pool. If it was the last one, idle memory of the pool that is none of the
+    /// device's goes back: no other pool can use it, and no request for this one comes any more.
+    pub(super) fn pool_was_left(&self, state: &Device, core: Guard<'_>, serial: u64) {
+        let unheld = |&pool: &PoolIndex| {
+            let of = core.pools.get(pool);
+            let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.is_of_device());
+            elsewhere && of.holders == 0 && !of.is_fixed()
+        };
+        let pool = core.pools.find(serial).filter(unheld);
+        drop(core);
+        if pool.is_some() {
+            // What is refused stays idle with the pool; emptying the cache tries again and says why.
+            let _refused = state.give_back(&self.caller(state), Choice { pool, ..Choice::ALL }, 0, false);
+        }
+        state.departed.part();
     }
 }
 

@@ -21,6 +21,7 @@ impl DeviceAllocator {
         self.end_links(device);
         if let Some(state) = used {
             state.forget(&self.map);
+            state.departed.part();
             self.watch(state, 2);
         }
         Ok(())

@@ -4,10 +4,23 @@
 //! live block of the pool and hands out those of the checkpoint at their old addresses. It costs time in
 //! proportion to the blocks of the pool, and calls no driver.
 
+use hashbrown::HashMap;
+
 use super::Core;
 use super::block::{BlockId, NONE, State};
+use super::plan::Step;
 use super::pool::PoolIndex;
+use super::stream::StreamId;
 use crate::driver::Stream;
+
+/// Why a checkpoint cannot be restored where blocks of the pool wait for streams.
+pub(crate) const WAITS: &str = "blocks of the pool wait for streams; synchronize these first";
+/// The same where live ones are recorded on streams.
+pub(crate) const RECORDED: &str = "live blocks of the pool are recorded on streams that have not passed what is queued; \
+                                   synchronize these first";
+
+/// Streams that were asked whether they have passed all that was queued on them, and the epoch that this closed.
+pub(crate) type Asked = HashMap<StreamId, u32>;
 
 /// One live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +83,7 @@ impl Core {
                     // Segments go, and buffers may lie where blocks were.
                     _ if block.class.is_growing() => return Some(ELSEWHERE),
                     State::Hole => return Some("memory of the checkpoint is not mapped any more"),
-                    State::Waiting => {
-                        return Some("blocks of the pool wait for streams; synchronize these first");
-                    }
+                    State::Waiting => return Some(WAITS),
                     State::Live if block.lent => {
                         return Some(
                             "a block lent to the default pool lies where blocks were; free it first",
@@ -96,8 +107,71 @@ impl Core {
         saved.peek().map(|_| ELSEWHERE)
     }
 
-    /// Takes `saved` out of the free blocks that cover it, and hands it out.
-    pub(crate) fn revive(&mut self, start: BlockId, saved: &Saved) -> BlockId {
+    /// Whether live blocks of a pool may be in use on streams that they are recorded on.
+    pub(crate) fn is_recorded(&self, pool: PoolIndex, asked: &Asked) -> bool {
+        let over = |user: &StreamId| {
+            asked.get(user).is_some_and(|&epoch| self.streams[*user as usize].passed(epoch))
+        };
+        let recorded = |id: BlockId| self.recorded.get(&id).is_some_and(|users| !users.iter().all(over));
+        self.live_of(pool).into_iter().any(recorded)
+    }
+
+    /// How to find out whether streams have passed that waiting blocks of a pool wait for and live ones are recorded on: an
+    /// event each, and for those that are gone a wait for the device. Which streams these are.
+    pub(crate) fn ask_users_of(&mut self, pool: PoolIndex) -> (Vec<Step>, Asked) {
+        let mut users: Vec<StreamId> = Vec::new();
+        for id in self.blocks_of(pool) {
+            users.extend(self.recorded.get(&id).into_iter().flatten());
+            users.extend(self.waits.get(&id).into_iter().flatten().map(|&(user, _)| user));
+        }
+        users.sort_unstable();
+        users.dedup();
+        if users.is_empty() || self.capturing > 0 {
+            return (Vec::new(), Asked::new());
+        }
+        let asked = users.iter().map(|&id| (id, self.streams[id as usize].open)).collect();
+        users.retain(|&id| !self.streams[id as usize].broken);
+        let (there, gone): (Vec<_>, Vec<_>) =
+            users.into_iter().partition(|&id| self.streams[id as usize].alive);
+        let mut steps = Vec::new();
+        if !there.is_empty() {
+            steps.push(Step::RecordAndAsk(self.begin_closing(&there)));
+        }
+        if !gone.is_empty() {
+            steps.push(Step::WaitDevice(gone.into_iter().map(|id| (id, self.close_epoch(id))).collect()));
+        }
+        (steps, asked)
+    }
+
+    /// Forgets on which streams a live block is recorded: they are known to be done with it.
+    pub(crate) fn forget_uses(&mut self, id: BlockId) {
+        for user in self.recorded.remove(&id).unwrap_or_default() {
+            self.streams[user as usize].recorded -= 1;
+        }
+        self.blocks[id].uses = 0;
+    }
+
+    /// The stream that a block of a checkpoint is for. One that is not known any more has been destroyed since, and its
+    /// handle must not come to the driver: then it is the destroyed one still. `found` are those found so far.
+    pub(crate) fn home_of(&mut self, saved: &Saved, found: &mut HashMap<Stream, StreamId>) -> StreamId {
+        let handle = saved.stream;
+        if let Some(&id) = self.stream_ids.get(&handle).or_else(|| found.get(&handle)) {
+            return id;
+        }
+        let known = self.dead.iter().copied().find(|&id| self.streams[id as usize].handle == handle);
+        let id = known.unwrap_or_else(|| {
+            let id = self.stream_id(handle);
+            self.stream_ids.remove(&handle);
+            self.streams[id as usize].alive = false;
+            self.dead.push(id);
+            id
+        });
+        found.insert(handle, id);
+        id
+    }
+
+    /// Takes `saved` out of the free blocks that cover it, and hands it out to its stream.
+    pub(crate) fn revive(&mut self, start: BlockId, saved: &Saved, home: StreamId) -> BlockId {
         let end = saved.address + saved.len;
         let mut id = start;
         while self.blocks[id].end() <= saved.address {
@@ -118,7 +192,6 @@ impl Core {
             }
             id = self.blocks[target].next;
         }
-        let home = self.stream_id(saved.stream);
         self.blocks[target].epoch = 0;
         self.hand_out(target, saved.requested, home);
         target

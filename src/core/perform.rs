@@ -418,8 +418,9 @@ fn give_back(caller: Caller<'_>, mut what: GiveBack, calls: &mut DriverCalls) ->
         calls.free_physical += 1;
         driver.free_physical(device, spare.handle).map_err(|error| failure.get_or_insert(error).code).is_err()
     });
-    for returned in &what.classic {
-        let answer = match &returned.source {
+    for returned in &mut what.classic {
+        // Dropped here, where no lock is held: its pool may be gone by now.
+        let answer = match returned.source.take() {
             Some(source) => source.free(device, returned.address, returned.bytes),
             None => {
                 calls.free += 1;

@@ -6,6 +6,7 @@
 
 use core::fmt;
 use core::ops::{Index, IndexMut};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use super::tally::Gauge;
 use super::{Core, UNIT};
 use crate::driver::{DeviceId, DriverResult, Stream};
 use crate::history::{ContextId, intern};
+use crate::sync::plain;
 
 /// A pool's place among those of its device; used again once the pool is gone.
 pub(crate) type PoolIndex = u32;
@@ -29,7 +31,8 @@ pub(crate) const DEFAULT: PoolIndex = 0;
 /// Where the memory of a pool comes from, if not from the driver. Called without any lock, by the thread that
 /// allocates or gives memory back; it must not allocate from the same pool. Else it may call the allocator; what would
 /// have to wait for the call that it was called for fails ([`Error::State`](crate::Error::State) or
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory)).
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory)). It is dropped without any lock, too, by a call after which its pool
+/// is gone, and its destructor may call the allocator.
 pub trait PoolSource: Send + Sync {
     /// The address of `bytes` bytes of memory of the device, a multiple of 512, for use first on `stream`;
     /// nothing when there is none. A panic counts as none. Memory that overlaps what the allocator has already is not
@@ -74,6 +77,11 @@ impl Source {
         Self { gives, of_device }
     }
 
+    /// Whether its memory is taken out of the device's.
+    pub(crate) fn is_of_device(&self) -> bool {
+        self.of_device
+    }
+
     /// See [`PoolSource::allocate`]. An address that no block can have counts as none.
     pub(crate) fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
         let asked = AssertUnwindSafe(|| self.gives.allocate(device, bytes, stream));
@@ -89,6 +97,43 @@ impl Source {
     /// See [`PoolSource::try_free`].
     pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
         catch_unwind(AssertUnwindSafe(|| self.gives.try_free(device, address, bytes))).unwrap_or(Ok(()))
+    }
+}
+
+/// Sources of pools that are gone. Their destructors may call the allocator, so they are dropped by whoever has left the
+/// lock.
+#[derive(Debug, Default)]
+pub(crate) struct Departed {
+    /// Whether there are any. Looked at by each slow call, so without a lock.
+    any: AtomicBool,
+    sources: plain::Mutex<Vec<Source>>,
+}
+
+impl Departed {
+    /// Adds the source of a pool that goes.
+    fn add(&self, source: Source) {
+        self.sources.lock().push(source);
+        self.any.store(true, Relaxed);
+    }
+
+    /// Drops all of them, with what they own. No lock may be held. A panic is passed over.
+    #[inline]
+    pub(crate) fn part(&self) {
+        if self.any.load(Relaxed) {
+            self.part_slowly();
+        }
+    }
+
+    #[cold]
+    fn part_slowly(&self) {
+        let sources = {
+            let mut sources = self.sources.lock();
+            self.any.store(false, Relaxed);
+            core::mem::take(&mut *sources)
+        };
+        for source in sources {
+            let _passed_over = catch_unwind(AssertUnwindSafe(|| drop(source)));
+        }
     }
 }
 
@@ -204,13 +249,20 @@ pub(crate) struct Pools {
     /// By public name.
     serials: HashMap<u64, PoolIndex>,
     next: u64,
+    /// Sources of those that are gone.
+    pub(crate) departed: Arc<Departed>,
 }
 
 impl Pools {
     /// The default pool alone.
     pub(crate) fn new() -> Self {
         let default = Pool::new(0, Rules::default());
-        Self { pools: vec![Some(Box::new(default))], serials: HashMap::from([(0, DEFAULT)]), next: 1 }
+        Self {
+            pools: vec![Some(Box::new(default))],
+            serials: HashMap::from([(0, DEFAULT)]),
+            next: 1,
+            departed: Arc::default(),
+        }
     }
 
     /// Adds a pool; its index.
@@ -234,8 +286,11 @@ impl Pools {
 
     /// Removes a pool without segments.
     pub(crate) fn remove(&mut self, index: PoolIndex) {
-        if let Some(pool) = self.pools[index as usize].take() {
+        if let Some(mut pool) = self.pools[index as usize].take() {
             self.serials.remove(&pool.serial);
+            if let Some(source) = pool.rules.source.take() {
+                self.departed.add(source);
+            }
         }
     }
 

@@ -414,13 +414,9 @@ impl Core {
     /// Forgets on which streams a block is recorded, if its pool sleeps: all of them were waited for, and nobody has
     /// queued work on it since.
     pub(crate) fn forget_uses_asleep(&mut self, id: BlockId) {
-        if self.blocks[id].uses == 0 || !self.is_at_rest(id) {
-            return;
+        if self.blocks[id].uses > 0 && self.is_at_rest(id) {
+            self.forget_uses(id);
         }
-        for user in self.recorded.remove(&id).unwrap_or_default() {
-            self.streams[user as usize].recorded -= 1;
-        }
-        self.blocks[id].uses = 0;
     }
 
     /// Of live and waiting blocks of pools that sleep, the bytes without memory; and the bytes that are behind such

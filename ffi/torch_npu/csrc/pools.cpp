@@ -100,24 +100,35 @@ void Pools::end(int device, PoolName name) {
 }
 
 void Pools::release(int device, PoolName name) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto found = pools_.find({device, name});
-  if (found == pools_.end() || found->second.uses == 0) return;
-  Pool &pool = found->second;
-  // Torch does not say which user leaves. A route's user leaves when its route has ended; of the others those that
-  // hold no graph's addresses are taken first, which errs on the safe side.
-  if (pool.ended > 0) {
-    --pool.ended;
-  } else if (pool.holders > 0) {
-    --pool.holders;
-  } else if (pool.graphs > 0) {
-    --pool.graphs;
-    must(ascend_alloc_graph_release(pool.number), "release of a graph's pool");
+  uint64_t number = 0;
+  int graphs = 0;
+  bool last = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = pools_.find({device, name});
+    if (found == pools_.end() || found->second.uses == 0) return;
+    Pool &pool = found->second;
+    number = pool.number;
+    // Torch does not say which user leaves. A route's user leaves when its route has ended; of the others those that
+    // hold no graph's addresses are taken first, which errs on the safe side.
+    if (pool.ended > 0) {
+      --pool.ended;
+    } else if (pool.holders > 0) {
+      --pool.holders;
+    } else if (pool.graphs > 0) {
+      --pool.graphs;
+      ++graphs;
+    }
+    last = --pool.uses == 0;
+    if (last) {
+      graphs += pool.graphs;
+      pools_.erase(found);
+    }
   }
-  if (--pool.uses > 0) return;
-  for (; pool.graphs > 0; --pool.graphs) must(ascend_alloc_graph_release(pool.number), "release of a graph's pool");
-  if (pool.number != 0) must(ascend_alloc_pool_release(pool.number), "release of a pool");
-  pools_.erase(found);
+  // Without the lock: memory of the pool's source goes back now, by a function of the user's that may call anybody and
+  // need Python's lock.
+  for (; graphs > 0; --graphs) must(ascend_alloc_graph_release(number), "release of a graph's pool");
+  if (last && number != 0) must(ascend_alloc_pool_release(number), "release of a pool");
 }
 
 void Pools::capture_begins(int device) {
