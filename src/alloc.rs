@@ -10,6 +10,8 @@ mod captures;
 mod checks;
 mod chores;
 mod claim;
+#[cfg(test)]
+mod credit;
 mod device;
 mod device_stats;
 mod events;

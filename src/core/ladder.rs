@@ -318,7 +318,10 @@ impl Core {
         }
         if left > 0 && !request.closed && self.can_close() {
             self.slow = self.slow.saturating_sub(1);
-            if pressed || (self.tokens > 0 && self.slow == 0) {
+            // A prompt device answers at once: events may be had on credit before much more than the headroom is held.
+            let peak = self.high_water.max(request.peak);
+            let may_ask = self.tokens > 0 || self.held() > goal + peak / 64;
+            if pressed || (self.slow == 0 && may_ask) {
                 return Chunks::CloseFirst;
             }
         }
