@@ -4,6 +4,7 @@ use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
+mod asked;
 mod buffer;
 mod captures;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod growable;
 mod host;
 #[cfg(test)]
 mod in_turn;
+mod kind;
 mod limits;
 mod observe;
 mod offload;
@@ -149,6 +151,8 @@ pub struct BlockInfo {
 /// ```
 pub struct DeviceAllocator {
     config: Config,
+    /// Whether new segments grow, now. Held while that is told to devices, before their cores.
+    growable: Mutex<bool>,
     driver: Arc<dyn Driver>,
     map: AddressMap,
     /// One place for each device the driver knows, filled when the device is first used.
@@ -210,6 +214,7 @@ impl DeviceAllocator {
         let decays = config.decays();
         driver.watch_states(&changes);
         Ok(Self {
+            growable: Mutex::new(config.expandable_segments),
             config,
             driver,
             map: AddressMap::new(),
@@ -383,7 +388,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// The configuration in force.
+    /// The configuration the allocator was made with. What changes while it runs has functions of its own.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -423,7 +428,7 @@ impl DeviceAllocator {
         // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
         let hooked = self.hook.is_set();
         let state = Device::new(id, &self.config, &*self.driver, hooked, self.host_page, &self.history)?;
-        let state = place.get_or_init(|| state);
+        let state = self.put_in_place(place, state);
         if self.hook.is_set() != hooked {
             // The hook was set or removed before it could be told to this device.
             state.follow_hook(&self.map, &self.config, !hooked);
@@ -500,24 +505,9 @@ impl DeviceAllocator {
         align: u64,
         stream: Stream,
     ) -> Result<DevicePtr> {
-        let align = self.alignment(bytes, align)?;
-        let state = self.device(device)?;
-        if bytes == 0 {
-            return Ok(DevicePtr::NULL);
-        }
+        let Some((state, align)) = self.asked(device, bytes, align)? else { return Ok(DevicePtr::NULL) };
         let request = |pool| self.caller(state).allocate(pool, bytes, align, stream);
         self.routed(state, stream, request).map(DevicePtr)
-    }
-
-    /// The alignment a block of `bytes` bytes gets when `align` is asked for.
-    fn alignment(&self, bytes: u64, align: u64) -> Result<u64> {
-        let align = align.max(1);
-        if !align.is_power_of_two() {
-            return Err(misaligned(align));
-        }
-        let aligned = bytes >= LARGE && self.config.expandable_segments;
-        let least = if aligned { self.config.base_addr_aligned } else { 0 };
-        Ok(align.max(crate::core::UNIT).max(least))
     }
 
     /// Checks the heap after a call that took no lock (level 3) or has left it (level 2), if that is wanted.
@@ -595,11 +585,4 @@ impl Drop for DeviceAllocator {
     fn drop(&mut self) {
         self.wind_up(true);
     }
-}
-
-/// Blocks of at least this size follow `base_addr_aligned_kb`.
-const LARGE: u64 = 2 << 20;
-
-fn misaligned(align: u64) -> Error {
-    Error::Argument { name: "align", value: align.to_string(), expected: "a power of two" }
 }

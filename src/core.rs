@@ -92,6 +92,9 @@ use crate::history::log::Noter;
 /// The rounding unit of block sizes and the least alignment, bytes.
 pub(crate) const UNIT: u64 = 512;
 
+/// The most bytes a request can be for: far beyond any device, and small enough that no later sum can overflow.
+pub(crate) const MOST_ASKED: u64 = 1 << 40;
+
 /// What is fixed for a device when its core is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
@@ -426,9 +429,7 @@ impl Core {
     /// Bytes a request takes with its pad, in units, or nothing when they cannot be represented.
     #[inline]
     pub(crate) fn block_end(&self, requested: u64) -> Option<u64> {
-        /// Far beyond any device, and small enough that no later sum can overflow.
-        const MOST: u64 = 1 << 40;
-        if requested > MOST {
+        if requested > MOST_ASKED {
             return None;
         }
         let padded = ((requested + 31) & !31) + self.limits.pad;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, Error, GrowableBuffer, GrowableOptions};
-use ascend_sim::{BackingMode, Location, SimConfig, Soc};
+use ascend_sim::{BackingMode, Location, SimConfig, Soc, Task};
 use common::M;
 use common::other::{Other, Rig, play_the_other};
 
@@ -75,6 +75,36 @@ fn peers_reach_all_that_is_mapped() {
     let before = sim.count("aclrtMemSetAccess");
     let e = rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
     assert!(grants(e.0 + 18 * M, 1) != 3 && sim.count("aclrtMemSetAccess") <= before + 11);
+    rig.alloc.check().unwrap();
+}
+
+/// B17: what a device's own work may touch.
+#[test]
+fn b17_work_of_a_peer_needs_the_grant() {
+    let rig = Rig::on(SimConfig { devices: 2, soc: Soc::Ascend950, ..SimConfig::default() });
+    let sim = rig.machine();
+    let stream = sim.on_device(1, || sim.create_stream()).unwrap().unwrap();
+    let refused = |block: DevicePtr| {
+        let touch = Task::new("touch").reads(block.0, 20 * M, 0);
+        sim.on_device(1, || sim.submit(stream, touch)).unwrap().unwrap();
+        sim.on_device(1, || sim.synchronize_stream(stream)).unwrap().unwrap();
+        sim.take_findings().len()
+    };
+    let allocate = || rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
+    let (a, b) = (allocate(), allocate());
+    assert_eq!([a, b].map(refused), [1; 2]);
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    let c = allocate();
+    assert_eq!([a, b, c].map(refused), [0; 3]);
+    // Mapped anew: moved chunks, and new ones.
+    rig.alloc.deallocate(a).unwrap();
+    rig.alloc.deallocate(c).unwrap();
+    let moved = rig.alloc.allocate(0, 38 * M, 0, STREAM).unwrap();
+    assert!(sim.count("aclrtUnmapMem") > 0);
+    assert_eq!(refused(moved), 0);
+    rig.alloc.deallocate(moved).unwrap();
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!([allocate(), b].map(refused), [0; 2]);
     rig.alloc.check().unwrap();
 }
 

@@ -231,6 +231,40 @@ fn b40_a_wait_holds_no_lock() {
     world.close();
 }
 
+/// B40: while a request waits, another thread takes what it hoped for. The request finds nothing and says so.
+#[test]
+fn b40_what_was_waited_for_is_given_once() {
+    for conf in ["device_waits:False", common::CLASSIC] {
+        let mut world = Setup::default().conf(conf).build();
+        let (s0, s1) = (world.stream(), world.stream());
+        let a = world.alloc(600 * M, s0);
+        world.work(s1, "t1", a);
+        world.record(a, s1);
+        world.free(a);
+        let (alloc, taken) = (Arc::downgrade(&world.alloc), Arc::new(AtomicU64::new(0)));
+        let take = {
+            let taken = taken.clone();
+            move |call: &'static str| {
+                if call == common::gate::PASSED && taken.load(Relaxed) == 0 {
+                    let alloc = alloc.upgrade().expect("alive");
+                    let other = std::thread::spawn(move || alloc.allocate(0, 600 * M, 0, s0));
+                    let block = other.join().expect("no panic").expect("memory");
+                    taken.store(block.address(), Relaxed);
+                }
+            }
+        };
+        world.driver.watch(Some(Arc::new(take)));
+        let answer = world.alloc.allocate(0, 600 * M, 0, s0);
+        world.driver.watch(None);
+        assert_eq!(taken.load(Relaxed), a.address(), "{conf}");
+        assert!(matches!(answer, Err(ascend_alloc::Error::OutOfMemory(_))), "{conf}: {answer:?}");
+        assert_eq!((world.stats().num_ooms, world.allocated()), (1, 600 * M), "{conf}");
+        world.alloc.deallocate(a).expect("the other thread's");
+        assert_eq!(world.alloc(600 * M, s0), a, "{conf}");
+        world.close();
+    }
+}
+
 /// B40: after a failure of any call another thread can allocate.
 #[test]
 fn b40_no_lock_stays_taken_after_a_failure() {

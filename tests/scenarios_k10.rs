@@ -1,9 +1,7 @@
 //! Bug scenarios about the configuration, after public reports: which variable wins (B47), the
 //! configuration's part of switching the kind of segments while blocks live (B49), and of a split
 //! limit together with growable segments (B04). What the allocator itself must do in B04 is in
-//! `scenarios_expandable`. An allocator keeps the kind of segments it was made with: nothing switches
-//! it while blocks live, as the first part of B49 has it. Both kinds side by side are in `scenarios_classic`
-//! (a reservation that is refused), pools over functions of the program, with every way out of them, in `switching`.
+//! `scenarios_expandable`, in B49 in `switching`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
-//! Pools over functions of the program's own, entered and left in every way while growable segments serve all else:
-//! memory comes from where its scope says, and no scope outlives its end, whether that is its last line, an early
-//! return or a panic.
+//! bug-scenarios.md B49: growable segments are switched off and on while blocks live, and pools over functions of the
+//! program's own are entered and left in every way meanwhile: memory comes from where its scope says, and no scope
+//! outlives its end, whether that is its last line, an early return or a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ enum Step {
     Allocate(u64),
     Free(usize),
     Empty,
+    /// Memory taken from now on comes in segments that grow, or in fixed blocks.
+    Switch(bool),
     /// The program's own functions serve what is allocated inside.
     Scope(Vec<Step>, End),
 }
@@ -56,6 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => (1..24u64).prop_map(|mib| Step::Allocate(mib * MIB / 2)),
         4 => any::<usize>().prop_map(Step::Free),
         1 => Just(Step::Empty),
+        2 => any::<bool>().prop_map(Step::Switch),
     ];
     let step = plain.prop_recursive(3, 40, 8, |inner| {
         let end = prop_oneof![Just(End::LastLine), Just(End::EarlyReturn), Just(End::Panic)];
@@ -100,6 +103,9 @@ impl Program {
                 }
                 Step::Free(_) => {}
                 Step::Empty => self.alloc.empty_cache(None).unwrap(),
+                Step::Switch(on) => {
+                    self.alloc.set_expandable_segments(*on);
+                }
                 Step::Scope(inner, end) => self.scope(inner, *end, depth),
             }
             self.look();
@@ -108,11 +114,15 @@ impl Program {
 
     fn allocate(&mut self, bytes: u64, inside: bool) {
         let (given, mapped) = (self.own.given.load(Relaxed), self.sim.count("aclrtMapMem"));
+        let created = self.sim.count("aclrtMallocPhysical");
         let Ok(ptr) = self.alloc.allocate(0, bytes, 0, STREAM) else { return };
         if inside {
             assert_eq!(self.sim.count("aclrtMapMem"), mapped, "the driver served a scope");
         } else {
             assert_eq!(self.own.given.load(Relaxed), given, "a scope that has ended serves on");
+        }
+        if !self.alloc.expandable_segments() {
+            assert_eq!(self.sim.count("aclrtMallocPhysical"), created, "what grows was switched off");
         }
         assert_eq!(self.alloc.block_info(ptr).unwrap().pool == self.pool, inside, "{ptr:?}");
         self.live.push((ptr, inside));
@@ -152,8 +162,12 @@ impl Program {
         run(open.0);
     }
 
-    /// The books of allocator and machine agree: I3 and I5.
     fn look(&self) {
+        self.look_at(self.live.len());
+    }
+
+    /// The books of allocator and machine agree, with so many live blocks: I3 and I5.
+    fn look_at(&self, live: usize) {
         self.alloc.check().unwrap();
         let snapshot = self.alloc.snapshot(0).unwrap();
         let chunks: u64 = snapshot.segments.iter().map(|segment| segment.chunks).sum();
@@ -161,8 +175,108 @@ impl Program {
         let stats = self.alloc.stats(0).unwrap();
         let held = stats.reserved_bytes.all.current as u64 + stats.cached_handles;
         assert_eq!(held, self.sim.physical_bytes(0), "I5");
-        assert_eq!(stats.allocation.all.current as usize, self.live.len());
+        assert_eq!(stats.allocation.all.current as usize, live);
     }
+}
+
+/// How many mappings, unmappings, fixed blocks taken and given back there were so far.
+fn calls(sim: &Sim) -> [u64; 4] {
+    ["aclrtMapMem", "aclrtUnmapMem", "aclrtMallocAlign32", "aclrtFree"].map(|call| sim.count(call))
+}
+
+#[test]
+fn b49_growable_segments_are_switched_while_blocks_live() {
+    let program = Program::new(true);
+    let (alloc, sim) = (&program.alloc, &program.sim);
+    let allocate = || alloc.allocate(0, 20 * MIB - 512, 0, STREAM).unwrap();
+    let a = allocate();
+    assert_eq!(calls(sim), [10, 0, 0, 0]);
+    assert!(alloc.set_expandable_segments(false) && !alloc.expandable_segments());
+    let b = allocate();
+    assert_eq!(calls(sim), [10, 0, 1, 0]);
+    assert!(!alloc.set_expandable_segments(true));
+    let c = allocate();
+    assert_eq!(calls(sim), [20, 0, 1, 0]);
+    program.look_at(3);
+    // Idle memory of one kind serves before memory of the other is taken.
+    alloc.deallocate(a).unwrap();
+    alloc.set_expandable_segments(false);
+    assert_eq!(allocate(), a);
+    alloc.deallocate(b).unwrap();
+    alloc.set_expandable_segments(true);
+    assert_eq!((allocate(), calls(sim)), (b, [20, 0, 1, 0]));
+    for block in [a, b, c] {
+        alloc.deallocate(block).unwrap();
+    }
+    alloc.empty_cache(None).unwrap();
+    assert_eq!(calls(sim), [20, 20, 1, 1]);
+    assert_eq!(alloc.stats(0).unwrap().reserved_bytes.all.current, 0);
+    program.look_at(0);
+}
+
+/// A device that is first used after the switch, and settings that only one kind of segments heeds.
+#[test]
+fn what_is_switched_counts_for_every_device() {
+    let sim = Sim::new(SimConfig { devices: 3, backing: BackingMode::MetadataOnly, ..SimConfig::default() });
+    let driver = Arc::new(SimDriver::new(sim.clone()));
+    let config = Config::parse("expandable_segments:False,base_addr_aligned_kb:16").unwrap();
+    let alloc = DeviceAllocator::new(config, driver).unwrap();
+    alloc.allocate(0, MIB, 0, STREAM).unwrap();
+    assert_eq!(calls(&sim), [0, 0, 1, 0]);
+    assert!(!alloc.set_expandable_segments(true));
+    for device in 0..3 {
+        alloc.allocate(device, 3 * MIB + 512, 0, STREAM).unwrap();
+        let second = alloc.allocate(device, 3 * MIB + 512, 0, STREAM).unwrap();
+        assert!(second.address().is_multiple_of(16 << 10), "{second:?}");
+    }
+    let made = calls(&sim);
+    assert_eq!((made[0] > 0, made[2]), (true, 1));
+    assert!(alloc.set_expandable_segments(false));
+    for device in 0..3 {
+        alloc.allocate(device, 50 * MIB, 0, STREAM).unwrap();
+    }
+    assert_eq!(calls(&sim), [made[0], 0, 4, 0]);
+    alloc.check().unwrap();
+}
+
+/// Threads allocate and free while another one switches, on a device that is too small for both kinds at once.
+#[test]
+fn switching_while_others_allocate() {
+    let program = Program::new(true);
+    let (alloc, sim) = (&program.alloc, &program.sim);
+    let left = AtomicU64::new(2);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let left = &left;
+            scope.spawn(move || {
+                sim.set_device(0).unwrap();
+                let stream = Stream(sim.create_stream().unwrap());
+                let mut random = fastrand::Rng::with_seed(thread);
+                let mut live = Vec::new();
+                for _ in 0..400 {
+                    match alloc.allocate(0, random.u64(1..40 * MIB), 0, stream) {
+                        Ok(ptr) if live.len() < 6 => live.push(ptr),
+                        Ok(ptr) => alloc.deallocate(ptr).unwrap(),
+                        Err(error) => panic!("{error}"),
+                    }
+                    if random.bool() && !live.is_empty() {
+                        alloc.deallocate(live.swap_remove(random.usize(..live.len()))).unwrap();
+                    }
+                }
+                live.into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+                left.fetch_sub(1, Relaxed);
+            });
+        }
+        let mut on = false;
+        while left.load(Relaxed) > 0 {
+            alloc.set_expandable_segments(on);
+            on = !on;
+            std::thread::yield_now();
+        }
+    });
+    alloc.empty_cache(None).unwrap();
+    program.look_at(0);
+    assert_eq!(sim.physical_bytes(0), 0);
 }
 
 /// An open scope; it ends however it is left.

@@ -130,7 +130,7 @@ impl Device {
         let most = if config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) {
             0
         } else if config.base_addr_aligned > UNIT {
-            super::LARGE
+            super::asked::LARGE
         } else {
             MOST_REQUESTED
         };

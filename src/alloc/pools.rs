@@ -148,11 +148,9 @@ impl DeviceAllocator {
     ///
     /// As [`allocate`](Self::allocate), and [`Error::Argument`] for a pool that does not exist.
     pub fn allocate_in(&self, pool: PoolId, bytes: u64, align: u64, stream: Stream) -> Result<DevicePtr> {
-        let align = self.alignment(bytes, align)?;
-        let state = self.device(pool.device)?;
-        if bytes == 0 {
+        let Some((state, align)) = self.asked(pool.device, bytes, align)? else {
             return Ok(DevicePtr::NULL);
-        }
+        };
         self.caller(state).allocate(pool.serial, bytes, align, stream).map(DevicePtr)
     }
 

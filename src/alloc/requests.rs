@@ -17,9 +17,6 @@ use crate::history;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
 
-/// The largest alignment there is: that of the largest pages, bytes.
-const MOST_ALIGN: u64 = 1 << 30;
-
 /// Of the memory held, the share that blocks of one size may have that wait for streams in the front, in all shards
 /// together, before epochs are closed to get them back. Less than the headroom.
 const WAITING_SHARE: u64 = 64;
@@ -51,11 +48,6 @@ impl Caller<'_> {
     /// The same; nothing when the block had to be kept back, because its address is that of a stale one.
     fn attempt(&self, pool: u64, bytes: u64, align: u64, stream: Stream) -> Result<Option<u64>> {
         let mut core = self.device.core.lock();
-        if align > MOST_ALIGN {
-            let reason =
-                format!("at multiples of {align}, more than any device gives; ask for {MOST_ALIGN} at most");
-            return Err(Error::Size { requested: bytes, reason: reason.into() });
-        }
         let Some(len) = core.block_len(bytes) else {
             let reason = "more than any device has; ask for less".into();
             return Err(Error::Size { requested: bytes, reason });

@@ -271,10 +271,11 @@ impl Program {
         }
     }
 
-    /// Whether a device has classic segments: by its settings, or because a reservation was refused.
+    /// Whether a device has classic segments, or would get them now: by its settings, or because a reservation was refused.
     fn has_classic(&self, device: DeviceId) -> bool {
         let snapshot = self.world.alloc.snapshot(device).expect("a snapshot");
-        !self.flavor.expandable || snapshot.segments.iter().any(|segment| !segment.is_expandable)
+        !self.world.alloc.expandable_segments()
+            || snapshot.segments.iter().any(|segment| !segment.is_expandable)
     }
 
     /// With chunks that move, memory is out only when there are not enough for the live blocks and the

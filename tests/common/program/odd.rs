@@ -72,7 +72,7 @@ impl Program {
 
     pub(super) fn settings(&mut self) {
         let device = self.lane().device;
-        match self.rng.u8(..3) {
+        match self.rng.u8(..4) {
             0 => {
                 self.log.push(format!("reset peaks of {device}"));
                 self.world.alloc.reset_peak_stats(device).expect("reset");
@@ -85,6 +85,11 @@ impl Program {
                 self.world.alloc.reset_accumulated_stats(device).expect("reset");
                 self.world.calls_before.push(before);
                 self.requests[device as usize] = 0;
+            }
+            2 => {
+                let grow = self.rng.bool();
+                self.log.push(format!("growable segments {grow}"));
+                self.world.alloc.set_expandable_segments(grow);
             }
             _ => {
                 self.fraction = [1.0, 0.75, 0.5][self.rng.usize(..3)];

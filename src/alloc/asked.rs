@@ -1,0 +1,41 @@
+//! What a request asks for, looked at before its device is.
+
+use super::DeviceAllocator;
+use super::device::Device;
+use crate::core::{MOST_ASKED, UNIT};
+use crate::driver::DeviceId;
+use crate::error::{Error, Result};
+
+/// Blocks of at least this size follow `base_addr_aligned_kb`.
+pub(super) const LARGE: u64 = 2 << 20;
+
+/// The largest alignment there is: that of the largest pages, bytes.
+const MOST_ALIGN: u64 = 1 << 30;
+
+impl DeviceAllocator {
+    /// The device that a request is for, set up if need be, and the alignment of the block; nothing for a request of
+    /// zero bytes. Nothing is asked of the driver for that, nor for what no device can give.
+    pub(super) fn asked(&self, id: DeviceId, bytes: u64, align: u64) -> Result<Option<(&Device, u64)>> {
+        let align = align.max(1);
+        if !align.is_power_of_two() {
+            let (value, expected) = (align.to_string(), "a power of two");
+            return Err(Error::Argument { name: "align", value, expected });
+        }
+        self.place(id)?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        if align > MOST_ALIGN {
+            let reason =
+                format!("at multiples of {align}, more than any device gives; ask for {MOST_ALIGN} at most");
+            return Err(Error::Size { requested: bytes, reason: reason.into() });
+        }
+        if bytes > MOST_ASKED {
+            let reason = "more than any device has; ask for less".into();
+            return Err(Error::Size { requested: bytes, reason });
+        }
+        let large = self.config.base_addr_aligned;
+        let least = if bytes >= LARGE && large > 0 && self.expandable_segments() { large } else { 0 };
+        Ok(Some((self.device(id)?, align.max(UNIT).max(least))))
+    }
+}
