@@ -320,7 +320,7 @@ pub trait Driver: Send + Sync {
     /// `aclrtMemSetPidToShareableHandle` or its second version: more processes that may import, as
     /// [`process_id`](Self::process_id) numbers them.
     fn allow_import(&self, device: DeviceId, name: &ShareName, processes: &[i32]) -> DriverResult<()> {
-        let arguments = format_args!("{name:?}, device={device}, {} processes", processes.len());
+        let arguments = format_args!("{name:?}, device={device}, processes={}", processes.len());
         Err(not_offered("aclrtMemSetPidToShareableHandle", arguments))
     }
 

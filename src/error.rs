@@ -12,6 +12,7 @@ pub(crate) use out_of_memory::{EXPANDABLE, RESERVATIONS};
 pub use out_of_memory::{HOST, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, Remedy};
 
 use crate::driver::DriverError;
+use crate::words::counted;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -92,7 +93,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory(report) => report.fmt(f),
-            Self::Size { requested, reason } => write!(f, "size of {requested} bytes: {reason}"),
+            Self::Size { requested, reason } => {
+                write!(f, "size of {}: {reason}", counted(*requested, "byte[s]"))
+            }
             Self::Argument { name, value, expected } => {
                 write!(f, "argument {name} is {value}, expected {expected}")
             }

@@ -44,6 +44,7 @@ pub mod snapshot;
 pub mod snapshot_file;
 pub mod stats;
 mod sync;
+mod words;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use alloc::{

@@ -275,7 +275,7 @@ fn streams_that_hold_memory_back_are_told_with_their_device() {
     assert_eq!(held, [(0, Stream(0), M), (1, Stream(0), M)]);
     let text = report.to_string();
     for device in [0, 1] {
-        let line = format!("1 MiB of freed blocks held back by stream 0x0 of device {device} (1 events)");
+        let line = format!("1 MiB of freed blocks held back by stream 0x0 of device {device} (1 event)");
         assert!(text.contains(&line), "{text}");
     }
 }

@@ -20,6 +20,7 @@ use clap::Args;
 
 use crate::output;
 use crate::units::{GIB, MIB, parse_bytes};
+use crate::words::counted;
 use measure::{Figure, measure};
 
 /// Status for a machine that cannot be measured.
@@ -151,7 +152,8 @@ fn label(bytes: u64) -> String {
 
 /// The figures as lines of text.
 fn table(figures: &[Figure], repeats: u32, note: &str) -> String {
-    let mut text = format!("GiB/s, median of {repeats} copies; {note}\n\n{:>10}", "size");
+    let mut text =
+        format!("GiB/s, median of {}; {note}\n\n{:>10}", counted(u64::from(repeats), "cop[y|ies]"), "size");
     for (way, direction) in Figure::COLUMNS {
         let _ = write!(text, " {:>20}", format!("{} {}", way.name(), direction.name()));
     }

@@ -22,6 +22,7 @@ use crate::trace::Trace;
 use crate::units::parse_device;
 use crate::watch::prometheus::{self, Metrics};
 use crate::watch::top::Top;
+use crate::words::counted;
 
 /// A caching allocator for Ascend NPU memory: tried out on a simulated device, and looked after on a real one.
 #[derive(Debug, Parser)]
@@ -199,7 +200,8 @@ impl Replay {
             return Ok(0);
         }
         if self.json {
-            eprintln!("{}: {} findings; no figure counts", trace.name, report.findings.len());
+            let found = counted(report.findings.len() as u64, "finding[s]");
+            eprintln!("{}: {found}; no figure counts", trace.name);
             for finding in report.findings.iter().take(5) {
                 eprintln!("  {finding}");
             }
@@ -272,7 +274,8 @@ impl Bar {
         if phase == Phase::Search {
             // How many replays a search takes is not known before its end.
             self.bar.set_position(0);
-            self.bar.set_message(format!("{}: smallest device, {events} replays", self.name));
+            let replays = counted(events as u64, "replay[s]");
+            self.bar.set_message(format!("{}: smallest device, {replays}", self.name));
             return;
         }
         if self.phase != Some(phase) {

@@ -10,6 +10,7 @@ use clap::Args;
 use crate::output;
 use crate::snapshot::input;
 use crate::units::{GIB, show_bytes};
+use crate::words::counted;
 
 mod story;
 
@@ -75,12 +76,12 @@ impl Convert {
     fn tell(&self, story: &Story, device: u32) {
         let counts = Counts::of(story);
         println!(
-            "{}: device {device}, {} allocations ({} of them before the first event), {} frees, {} uses on other streams",
+            "{}: device {device}, {} ({} of them before the first event), {}, {}",
             self.output.display(),
-            counts.allocations,
+            counted(counts.allocations, "allocation[s]"),
             story.before.iter().filter(|line| matches!(line, Line::Allocate { .. })).count(),
-            counts.frees,
-            counts.records,
+            counted(counts.frees, "free[s]"),
+            counted(counts.records, "use[s] on other streams"),
         );
         println!(
             "  peak of what was asked for   {:>11} {:>15}",
@@ -104,7 +105,10 @@ impl Convert {
 /// The device that is meant.
 fn choose(document: &Document, wanted: Option<u32>) -> Result<u32, String> {
     let devices = document.devices();
-    let shown = |device: &u32| format!("{device} ({} events)", document.trace(*device).len());
+    let shown = |&device: &u32| {
+        let events = counted(document.trace(device).len() as u64, "event[s]");
+        format!("{device} ({events})")
+    };
     let list = || devices.iter().map(shown).collect::<Vec<_>>().join(", ");
     if let Some(wanted) = wanted {
         if devices.contains(&wanted) {

@@ -10,6 +10,7 @@ use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::search;
 use crate::timing;
 use crate::trace::Trace;
+use crate::words::counted;
 
 /// Most findings a report carries; a further one says how many are left out.
 const MOST_FINDINGS: usize = 100;
@@ -128,7 +129,7 @@ fn cap(findings: &mut Vec<String>) {
     if findings.len() > MOST_FINDINGS {
         let more = findings.len() - MOST_FINDINGS;
         findings.truncate(MOST_FINDINGS);
-        findings.push(format!("and {more} more findings"));
+        findings.push(format!("and {}", counted(more as u64, "more finding[s]")));
     }
 }
 

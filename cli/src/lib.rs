@@ -31,3 +31,4 @@ pub mod trace;
 pub mod units;
 pub mod verify;
 pub mod watch;
+mod words;

@@ -25,6 +25,7 @@ use crate::output;
 use crate::rig::RigOptions;
 use crate::trace::Trace;
 use crate::units::parse_device;
+use crate::words::counted;
 use data::{Page, Run};
 use record::{Recorder, sizes};
 
@@ -145,7 +146,8 @@ impl Report {
             let text = html::render(&page)?;
             output::write(path, |file| file.write_all(text.as_bytes()))
                 .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-            eprintln!("{}: {} runs, {} bytes", path.display(), page.runs.len(), text.len());
+            let runs = counted(page.runs.len() as u64, "run[s]");
+            eprintln!("{}: {runs}, {} bytes", path.display(), text.len());
         }
         Ok(wrong)
     }

@@ -23,6 +23,7 @@ use crate::meter::Probe;
 use crate::rig::{DEVICE, Rig};
 use crate::trace::{Event, Trace};
 use crate::verify::{Verifier, Watched, Work};
+use crate::words::counted;
 
 /// What to do when a request finds no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +219,7 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
             Ok(address) => address,
             // A size that no device can serve is a request that finds no memory as well.
             Err(error @ (Error::OutOfMemory(_) | Error::Size { .. })) => return Ok(Some(error.to_string())),
-            Err(error) => return Err(format!("allocating {bytes} bytes failed: {error}")),
+            Err(error) => return Err(format!("allocating {} failed: {error}", counted(bytes, "byte[s]"))),
         };
         self.live += bytes;
         let slot = &mut self.slots[block as usize];
@@ -292,8 +293,10 @@ impl<'a, P: Probe + 'static> Player<'a, P> {
         // The simulated device would fault; here the replay goes on.
         if !self.rig.is_backed(block.address, block.bytes) {
             self.wrong.push(format!(
-                "task \"{label}\" uses {} bytes at {:#x} (tag {}), where not all is mapped",
-                block.bytes, block.address, block.tag
+                "task \"{label}\" uses {} at {:#x} (tag {}), where not all is mapped",
+                counted(block.bytes, "byte[s]"),
+                block.address,
+                block.tag
             ));
         }
         let access = Access { start: block.address, len: block.bytes, write: true, tag: block.tag };

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::report::{Report, Step};
 use crate::units::show_bytes;
+use crate::words::counted;
 
 /// Steps shown in full; of more, the first and the last ones.
 const MOST_STEPS: usize = 24;
@@ -24,7 +25,9 @@ pub fn render(report: &Report) -> String {
 fn write(out: &mut String, report: &Report) -> fmt::Result {
     let conf = if report.conf.is_empty() { "default" } else { &report.conf };
     let run = &report.run;
-    writeln!(out, "{}: {} events, {} calls into the allocator", report.trace, run.events, report.ops)?;
+    let (events, calls) =
+        (counted(run.events, "event[s]"), counted(report.ops, "call[s] into the allocator"));
+    writeln!(out, "{}: {events}, {calls}", report.trace)?;
     let spread = if run.spread > 1 { format!(", spread over {} streams", run.spread) } else { String::new() };
     writeln!(
         out,
@@ -44,13 +47,16 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         None => writeln!(out, "\n  out of memory: never")?,
         Some(first) => writeln!(
             out,
-            "\n  out of memory: {} times, so the figures are those of an incomplete replay;\n  \
+            "\n  out of memory: {}, so the figures are those of an incomplete replay;\n  \
              first at event {} in step {}: {}",
-            report.ooms, first.event, first.step, first.error
+            counted(report.ooms, "time[s]"),
+            first.event,
+            first.step,
+            first.error
         )?,
     }
     if let Some(blocks) = report.verified_blocks {
-        writeln!(out, "  verified: {blocks} blocks")?;
+        writeln!(out, "  verified: {}", counted(blocks, "block[s]"))?;
     }
     findings(out, report)
 }
@@ -74,7 +80,7 @@ fn memory(out: &mut String, report: &Report) -> fmt::Result {
         writeln!(out, "  {:<16} {:>14}", "smallest device", "none found")?;
     }
     if report.search_replays > 0 {
-        writeln!(out, "  (the search took {} replays)", report.search_replays)?;
+        writeln!(out, "  (the search took {})", counted(report.search_replays, "replay[s]"))?;
     }
     Ok(())
 }
@@ -90,8 +96,11 @@ fn time(out: &mut String, report: &Report) -> fmt::Result {
     )?;
     writeln!(
         out,
-        "  {:<32} {:>10} recorded, {} queries, {} waits by streams",
-        "events", report.events_recorded, report.event_queries, report.device_waits
+        "  {:<32} {:>10} recorded, {}, {}",
+        "events",
+        report.events_recorded,
+        counted(report.event_queries, "quer[y|ies]"),
+        counted(report.device_waits, "wait[s] by streams")
     )?;
     writeln!(
         out,
@@ -120,7 +129,8 @@ fn steps(out: &mut String, report: &Report) -> fmt::Result {
         row(out, step, width)?;
     }
     if first < all {
-        writeln!(out, "  ... {} steps more; --json has them all", all - first - LAST_STEPS)?;
+        let more = counted((all - first - LAST_STEPS) as u64, "step[s] more");
+        writeln!(out, "  ... {more}; --json has them all")?;
         for step in &report.steps[all - LAST_STEPS..] {
             row(out, step, width)?;
         }

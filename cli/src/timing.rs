@@ -10,6 +10,7 @@ use ascend_alloc::{DevicePtr, Error};
 use crate::meter::{Timing, cpu_nanos};
 use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::trace::{Event, Trace};
+use crate::words::counted;
 
 /// What a timed pass cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +84,9 @@ fn run(rig: &Rig<Timing>, ops: &[Op], slots: &mut [Option<DevicePtr>]) -> Result
             Op::Allocate { slot, stream, bytes } => match allocator.allocate(DEVICE, bytes, 0, stream) {
                 Ok(address) => slots[slot as usize] = Some(address),
                 Err(Error::OutOfMemory(_) | Error::Size { .. }) => {}
-                Err(error) => return Err(format!("allocating {bytes} bytes failed: {error}")),
+                Err(error) => {
+                    return Err(format!("allocating {} failed: {error}", counted(bytes, "byte[s]")));
+                }
             },
             Op::Free { slot } => {
                 if let Some(address) = slots[slot as usize].take() {

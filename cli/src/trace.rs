@@ -23,6 +23,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use crate::words::counted;
+
 /// Longest line accepted, in bytes; real ones have less than 300.
 const MAX_LINE: u64 = 64 * 1024;
 
@@ -346,7 +348,7 @@ impl Reader {
         self.live = self
             .live
             .checked_add(bytes)
-            .ok_or_else(|| format!("with these {bytes} bytes the live bytes pass 2^64"))?;
+            .ok_or_else(|| format!("with {} more the live bytes pass 2^64", counted(bytes, "byte[s]")))?;
         self.trace.peak_live = self.trace.peak_live.max(self.live);
         self.trace.blocks += 1;
         Ok(Event::Allocate { block, stream, bytes })

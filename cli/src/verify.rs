@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::words::counted;
+
 /// Bytes of the pattern at each end.
 const END: u64 = 64;
 /// Most words between the ends.
@@ -128,7 +130,10 @@ fn note(wrong: &Mutex<Vec<String>>, text: String) {
 }
 
 fn show(block: Watched) -> String {
-    format!("block {:#x} of {} bytes (allocation {})", block.address, block.bytes, block.tag)
+    {
+        let bytes = counted(block.bytes, "byte[s]");
+        format!("block {:#x} of {bytes} (allocation {})", block.address, block.tag)
+    }
 }
 
 /// Where the pattern stands: offset and length, in ascending order, without overlap.

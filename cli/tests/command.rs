@@ -195,6 +195,33 @@ fn a_table_is_printed_without_json() {
 }
 
 #[test]
+fn what_there_is_one_of_is_said_of_one() {
+    let one =
+        replay(&file("single.trace", b"a 1 512 0\n"), &["--memory", "2MiB", "--verify", "--lag", "1"]).out;
+    assert!(one.starts_with("single: 1 event, 1 call into the allocator\n"), "{one}");
+    assert!(one.contains("verified: 1 block\n"), "{one}");
+    let full = replay(&file("full.trace", b"a 1 4194304 0\na 2 512 0\n"), &["--memory", "2MiB"]).out;
+    assert!(full.contains("out of memory: 1 time, so"), "{full}");
+    let block = r#"{"size": 2097152, "requested_size": 2097152, "state": "active_allocated"}"#;
+    let segment = r#"{"device": 0, "address": 4194304, "total_size": 2097152, "blocks": [B]}"#;
+    let text = format!("{{\"segments\": [{}, {{}}]}}", segment.replace('B', block));
+    let snapshot = file("single.json", text.as_bytes());
+    let shown = run(&["snapshot", snapshot.to_str().unwrap()]).out;
+    for part in [
+        "1 device with",
+        "  1 segment, 0 expandable",
+        "  1 block\n",
+        "note: 1 segment without address, size or blocks was left out",
+    ] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    let converted = snapshot.with_extension("trace");
+    let told = run(&["convert", snapshot.to_str().unwrap(), "-o", converted.to_str().unwrap()]);
+    assert!(told.out.contains("1 allocation (1 of them"), "{}{}", told.out, told.err);
+    assert!(told.out.contains("0 frees, 0 uses on other streams"), "{}", told.out);
+}
+
+#[test]
 fn several_traces_give_a_line_each_in_order() {
     let (a, b) = (file("first.trace", b"a 1 9 0\n"), file("second.trace", b"a 1 9 0\n"));
     let run = run(&["replay", "--json", b.to_str().unwrap(), a.to_str().unwrap()]);

@@ -69,7 +69,7 @@ fn without_another_stream_one_is_made_up() {
     // The block waits at the end of the snapshot.
     let blocks: &[_] = &[(512, "active_pending_free", 100), (512, "inactive", 0)];
     let events = [event("alloc", 512, 100, 0), event("free_requested", 512, 100, 0)];
-    let note = "1 uses on another stream that is not told: put on one that is made up";
+    let note = "1 use on another stream that is not told: put on one that is made up";
     becomes(&[(512, blocks)], &events, &["a 1 100 0", "r 1 1", "f 1"], &[note]);
 }
 
@@ -91,14 +91,14 @@ fn blocks_from_before_the_ring_are_there_at_the_beginning() {
         &[(4096, blocks)],
         &events,
         &["a 3 400 0", "a 1 300 1", "a 4 500 0", "m history", "f 1", "a 2 1000 0", "f 4"],
-        &["1 blocks that were freed before the first event and wait still: freed at the end"],
+        &["1 block that was freed before the first event and waits still: freed at the end"],
     );
 }
 
 #[test]
 fn a_wait_that_began_before_the_ring_holds_the_memory() {
     let events = [event("alloc", 512, 1, 0), event("free_completed", 1024, 300, 0)];
-    let note = "1 blocks that were freed before the first event and waited: live until they were free";
+    let note = "1 block that was freed before the first event and waited: live until it was free";
     becomes(&[], &events, &["a 2 300 0", "m history", "a 1 1 0", "f 2"], &[note]);
 }
 
@@ -121,7 +121,7 @@ fn what_no_event_tells_of_follows_from_what_comes_later() {
         &[(512, blocks)],
         &events,
         &["a 1 100 0", "a 2 50 0", "f 2", "f 1", "a 3 10 0", "f 3", "a 4 80 0"],
-        &["1 live blocks whose allocation no event tells of, put at the end"],
+        &["1 live block whose allocation no event tells of, put at the end"],
     );
     let events = [
         event("alloc", 1024, 500, 0),
@@ -134,8 +134,8 @@ fn what_no_event_tells_of_follows_from_what_comes_later() {
         &events,
         &["a 1 500 0", "f 1", "a 2 50 0", "a 3 90 0", "f 3"],
         &[
-            "1 allocations that no event tells of, put before the first event of the block",
-            "1 frees that no event tells of, put where the memory was used again",
+            "1 allocation that no event tells of, put before the first event of the block",
+            "1 free that no event tells of, put where the memory was used again",
         ],
     );
 }
@@ -153,7 +153,7 @@ fn recorders_that_skip_one_of_the_two_events_of_a_free() {
         event("free_requested", 512, 100, 0),
         event("free_requested", 512, 100, 0),
     ];
-    becomes(&[], &twice, &["a 1 100 0", "f 1"], &["1 second frees of one block: left out"]);
+    becomes(&[], &twice, &["a 1 100 0", "f 1"], &["1 second free of one block: left out"]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn other_events_become_markers_or_are_counted() {
             "r 1 1",
             "s 1",
         ],
-        &["1 events \"annotate\"", "2 events about segments: a replay takes its own"],
+        &["1 event \"annotate\"", "2 events about segments: a replay takes its own"],
     );
 }
 
@@ -379,7 +379,7 @@ fn the_dictionary_of_a_recent_pytorch() {
     let expected =
         ["m forward", "m train", "a 1 1000 1", "m out of memory: 5 bytes asked for, 77 free on the device"];
     assert_eq!(lines, expected);
-    assert_eq!(notes, ["1 events \"annotate\"", "1 events about segments: a replay takes its own"]);
+    assert_eq!(notes, ["1 event \"annotate\"", "1 event about segments: a replay takes its own"]);
     let (tree, _) = input::tree(text.as_bytes(), &Limits::default()).unwrap();
     let document = Document::from_tree(&tree).unwrap();
     assert_eq!(document.warnings, Vec::<String>::new());

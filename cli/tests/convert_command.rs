@@ -62,11 +62,7 @@ fn the_device_is_chosen_or_named() {
         "device_traces":[[],[{"action":"alloc","addr":1,"size":2,"stream":0}],[],[{"action":"alloc","addr":1,"size":3,"stream":0}]]}"#;
     let (run, output) = convert("devices", two, &[]);
     assert_eq!(run.code, 0);
-    assert!(
-        run.err.contains("device 1 is taken of: 1 (1 events), 2 (0 events), 3 (1 events)"),
-        "{}",
-        run.err
-    );
+    assert!(run.err.contains("device 1 is taken of: 1 (1 event), 2 (0 events), 3 (1 event)"), "{}", run.err);
     assert_eq!(Trace::open(&output).unwrap().peak_live, 2);
     let (run, output) = convert("devices", two, &["--device", "3"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
@@ -77,7 +73,7 @@ fn the_device_is_chosen_or_named() {
     let (run, _) = convert("devices", two, &["--device", "0"]);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("has no device 0; devices with memory or events are: 1 (1 events)"),
+        run.err.contains("has no device 0; devices with memory or events are: 1 (1 event)"),
         "{}",
         run.err
     );
@@ -141,7 +137,7 @@ fn snapshot_shows_figures_and_converts_without_loss() {
     assert_eq!(shown["settings"]["expandable_segments"], "True");
     let text = run(&["snapshot", &name("shown.json")]).out;
     assert!(
-        text.contains("forward (/m/model.py:7)") && text.contains("1 events in 0.000 s: 1 alloc"),
+        text.contains("forward (/m/model.py:7)") && text.contains("1 event in 0.000 s: 1 alloc"),
         "{text}"
     );
 

@@ -209,7 +209,7 @@ mod tests {
                 "reservation {range:#x} of 4194304 bytes with 2 mappings, made by aclrtReserveMemAddress (call 1"
             ),
             format!(
-                "chunk {one:#x} of 2097152 bytes on device 0 with 1 references and 1 mappings, made by aclrtMallocPhysical (call 1"
+                "chunk {one:#x} of 2097152 bytes on device 0 with 1 reference and 1 mapping, made by aclrtMallocPhysical (call 1"
             ),
             format!(
                 "mapping {:#x} of 2097152 bytes, whose handle was freed, made by aclrtMapMem (call 2",

@@ -101,7 +101,7 @@ fn chunks_that_are_counted_wrong() {
         core.segments.iter_mut().for_each(|(_, segment)| segment.mapped += core.limits.granule);
     });
     says("I3: ", |core, _| core.physical += 512);
-    says("I3: 1", |core, _| core.wide_chunks += 10);
+    says("I3: wide chunks: 1", |core, _| core.wide_chunks += 10);
     says("I3: the wide chunk at", |core, _| {
         let wide =
             core.segments.iter_mut().find(|(_, segment)| !segment.wide.is_empty()).expect("46 MiB have one");
@@ -132,7 +132,7 @@ fn lists_that_hold_the_wrong_blocks() {
         core.blocks[id].indexed = false;
     });
     says("I5: block at", |core, _| core.idle = crate::core::block::List::default());
-    says("I5: 2 holes exist, 0 are in lists", |core, _| {
+    says("I5: holes: 2 exist, 0 in lists", |core, _| {
         let classes: Vec<_> = core.pools.indices().flat_map(crate::core::segment::Class::all).collect();
         for class in classes {
             core.pools[class] = crate::core::block::List::default();
@@ -159,7 +159,7 @@ fn sums_that_the_blocks_deny() {
 
 #[test]
 fn streams_that_wait_for_the_wrong_things() {
-    says("I6: stream 0 counts", |core, _| core.streams[0].out += 1);
+    says("I6: blocks of stream 0:", |core, _| core.streams[0].out += 1);
     says("I6: stream 0 completed", |core, _| core.streams[0].completed = core.streams[0].open);
     says("I6: a block waits for nobody", |core, _| core.waits.clear());
     says("I6: recorded streams", |core, heap| {

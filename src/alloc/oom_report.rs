@@ -18,6 +18,7 @@ use crate::history::{Context, Event};
 use crate::signals;
 use crate::snapshot::FullSnapshot;
 use crate::sync::plain::Mutex;
+use crate::words::counted;
 
 /// The last events that a report has.
 pub(super) const EVENTS_TOLD: u64 = 1000;
@@ -171,10 +172,11 @@ fn text(
     let mut text = format!("{error}\n\nprocess {}, time {} ns\n", std::process::id(), snapshot.time);
     // Writing to a text cannot fail.
     if passed_over > 0 {
-        let _ = writeln!(text, "{passed_over} requests failed since the last report and have none");
+        let failed = counted(passed_over, "request[s] failed since the last report and [has|have] none");
+        let _ = writeln!(text, "{failed}");
     }
     if summed_up > 0 {
-        let _ = writeln!(text, "the snapshot sums {summed_up} blocks and segments up");
+        let _ = writeln!(text, "the snapshot sums up {}", counted(summed_up, "block[s] and segments"));
     }
     let _ = writeln!(text, "\nsettings");
     for (key, value) in &snapshot.settings {
@@ -186,7 +188,8 @@ fn text(
             let _ = writeln!(text, "  {step}: {count}");
         }
     }
-    let _ = writeln!(text, "\nlast {} events (lines as in a history file)", events.len());
+    let last = counted(events.len() as u64, "event[s] (lines as in a history file)");
+    let _ = writeln!(text, "\nlast {last}");
     for event in events {
         let context = event.context.and_then(|id| snapshot.contexts.get(&id));
         let first = context.map(Context::frames).and_then(|frames| frames.into_iter().next());

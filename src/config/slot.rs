@@ -7,6 +7,7 @@
 use super::grammar::Value;
 use super::settings::{Config, MIB, ROUNDUP_INTERVALS, SetAccess};
 use crate::driver::PageKind;
+use crate::words::counted;
 
 /// One field of [`Config`].
 pub(super) struct Field<T> {
@@ -268,7 +269,11 @@ fn number(word: &str) -> Result<f64, Refusal> {
 
 /// `bytes` in `unit`s; where that is not a whole number, a text no reader accepts.
 fn in_units(bytes: u64, unit: u64) -> String {
-    if bytes.is_multiple_of(unit) { (bytes / unit).to_string() } else { format!("{bytes} bytes") }
+    if bytes.is_multiple_of(unit) {
+        (bytes / unit).to_string()
+    } else {
+        counted(bytes, "byte[s]").to_string()
+    }
 }
 
 fn divisions(word: &str) -> Result<u64, Refusal> {

@@ -40,7 +40,7 @@ impl Core {
             seen += self.check_segment(number as u32, segment, &resting, &mut sums, faults);
         }
         if seen != self.blocks.count() {
-            faults.push(format!("I2: {} blocks exist, {seen} are in segments", self.blocks.count()));
+            faults.push(format!("I2: blocks: {} exist, {seen} in segments", self.blocks.count()));
         }
         self.check_lists(faults);
         self.check_wide(faults);
@@ -205,7 +205,7 @@ impl Core {
             }
         }
         if holes != counted_holes {
-            faults.push(format!("I5: {counted_holes} holes exist, {holes} are in lists"));
+            faults.push(format!("I5: holes: {counted_holes} exist, {holes} in lists"));
         }
     }
 
@@ -270,7 +270,10 @@ impl Core {
         }
         for (id, state) in self.streams.iter().enumerate() {
             if state.out != sums.out[id] {
-                faults.push(format!("I6: stream {id} counts {} blocks, has {}", state.out, sums.out[id]));
+                faults.push(format!(
+                    "I6: blocks of stream {id}: {} counted, {} found",
+                    state.out, sums.out[id]
+                ));
             }
             if state.completed >= state.open {
                 faults.push(format!("I6: stream {id} completed its open epoch"));

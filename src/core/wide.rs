@@ -222,7 +222,7 @@ impl Core {
             }
         }
         if count != self.wide_chunks {
-            faults.push(format!("I3: {} wide chunks counted, {count} found", self.wide_chunks));
+            faults.push(format!("I3: wide chunks: {} counted, {count} found", self.wide_chunks));
         }
     }
 }

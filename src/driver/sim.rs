@@ -291,7 +291,7 @@ impl Driver for SimDriver {
     }
 
     fn allow_import(&self, device: DeviceId, name: &ShareName, processes: &[i32]) -> DriverResult<()> {
-        let arguments = format_args!("{:?}, {} processes, device={device}", name.form, processes.len());
+        let arguments = format_args!("{:?}, processes={}, device={device}", name.form, processes.len());
         match share_kind(name.form) {
             None => {
                 let answer = self.sim.set_share_pids(name.number(), processes);

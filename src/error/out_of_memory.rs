@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::driver::{DeviceId, MemoryInfo, Stream};
+use crate::words::counted;
 
 /// In place of a device in [`OutOfMemory::device`]: page-locked memory of the host was asked for.
 pub const HOST: DeviceId = DeviceId::MAX;
@@ -234,7 +235,7 @@ impl fmt::Display for OutOfMemory {
             HOST => write!(f, "out of page-locked host memory: ")?,
             device => write!(f, "out of memory on device {device}: ")?,
         }
-        write!(f, "asked for {} ({} bytes), ", Bytes(self.requested), self.requested)?;
+        write!(f, "asked for {} ({}), ", Bytes(self.requested), counted(self.requested, "byte[s]"))?;
         write!(f, "{} are lacking; ", Bytes(self.lacking))?;
         match self.cause {
             OutOfMemoryCause::Device if self.device == HOST => write!(f, "the driver locks no more pages")?,
@@ -304,15 +305,15 @@ impl OutOfMemory {
         }
         for Holder { pool, tag, stream, bytes, blocks } in &self.holders {
             let (name, bytes) = (Name(*pool, tag), Bytes(*bytes));
-            let word = if *blocks == 1 { "block" } else { "blocks" };
-            write!(f, "\n  {bytes} in {blocks} {word} of {name} for stream {:#x}", stream.0)?;
+            let blocks = counted(*blocks, "block[s]");
+            write!(f, "\n  {bytes} in {blocks} of {name} for stream {:#x}", stream.0)?;
         }
         for HeldBack { device, stream, bytes, events } in &self.pending {
             write!(f, "\n  {} of freed blocks held back by stream {:#x}", Bytes(*bytes), stream.0)?;
             if self.device == HOST {
                 write!(f, " of device {device}")?;
             }
-            write!(f, " ({events} events)")?;
+            write!(f, " ({})", counted(*events as u64, "event[s]"))?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::FileError;
 use super::document::{Action, Annotation, Block, BlockKind, Document, Entry, Frame, Frames, Segment};
 use super::tree::{Node, NodeId, Tree};
+use crate::words::counted;
 
 /// Values looked at for each value and place that the file has. A file whose lists refer to one another many times over
 /// means far more than it says, and no allocator writes one.
@@ -39,7 +40,9 @@ impl Document {
         };
         reader.run()?;
         let mut document = reader.document;
-        document.warnings.extend(reader.left_out.into_iter().map(|(what, count)| format!("{count} {what}")));
+        document
+            .warnings
+            .extend(reader.left_out.into_iter().map(|(what, count)| counted(count, what).to_string()));
         Ok(document)
     }
 }
@@ -54,7 +57,7 @@ struct Reader<'a> {
     /// The same by the value they are, so that a long text that is shared is looked up once.
     known: HashMap<NodeId, Arc<str>>,
     none: Frames,
-    /// What was left out, and how often.
+    /// What was left out, in words for [`counted`], and how often.
     left_out: Vec<(&'static str, u64)>,
     document: Document,
 }
@@ -105,7 +108,7 @@ impl<'a> Reader<'a> {
         for item in self.list(list, "segments")? {
             match self.segment(item)? {
                 Some(segment) => self.document.segments.push(segment),
-                None => self.leave_out("segments without address, size or blocks were left out"),
+                None => self.leave_out("segment[s] without address, size or blocks [was|were] left out"),
             }
         }
         self.document.segments.sort_by_key(|segment| (segment.device, segment.address));
@@ -153,7 +156,7 @@ impl<'a> Reader<'a> {
         };
         segment.total_size = total.unwrap_or(tiled);
         if segment.total_size != tiled {
-            self.leave_out("segments are not as long as their blocks");
+            self.leave_out("segment[s] [is|are] not as long as [its|their] blocks");
             segment.total_size = segment.total_size.max(tiled);
         }
         if address.checked_add(segment.total_size).is_none() {
@@ -179,7 +182,7 @@ impl<'a> Reader<'a> {
                     block.address = address.unwrap_or(0);
                     segment.blocks.push(block);
                 }
-                None => self.leave_out("blocks without size or state were left out"),
+                None => self.leave_out("block[s] without size or state [was|were] left out"),
             }
         }
         if is_told {
@@ -239,7 +242,7 @@ impl<'a> Reader<'a> {
             for item in self.list(device, "the trace of a device")? {
                 match self.entry(item)? {
                     Some(entry) => trace.push(entry),
-                    None => self.leave_out("events without action, address or size were left out"),
+                    None => self.leave_out("event[s] without action, address or size [was|were] left out"),
                 }
             }
             self.document.device_traces.push(trace);
@@ -313,7 +316,7 @@ impl<'a> Reader<'a> {
                     name,
                     stage: stage.unwrap_or_else(|| "".into()),
                 }),
-                _ => self.leave_out("annotations without time or name were left out"),
+                _ => self.leave_out("annotation[s] without time or name [was|were] left out"),
             }
         }
         Ok(())

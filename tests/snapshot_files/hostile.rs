@@ -204,7 +204,7 @@ fn nesting_is_limited() {
     let lists = [&b"]".repeat(1_000_000)[..], &b"a".repeat(999_999), b"."].concat();
     refused(&lists, "nested deeper");
     refused(&b"(".repeat(1_000_000), "at byte 1000: more than 1000 open marks");
-    refused(&b"(".repeat(1000), "ends where 1 more bytes belong");
+    refused(&b"(".repeat(1000), "ends where 1 more byte belongs, 0 are left");
     // More depth than this is never allowed, since trees are walked by recursion.
     let limits = Limits { depth: u32::MAX, ..Limits::default() };
     assert!(pickle::read(&nested(200), &limits).is_ok());

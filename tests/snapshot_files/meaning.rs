@@ -48,5 +48,5 @@ fn settings_and_annotations_are_taken_and_unknown_keys_are_not() {
     assert_eq!(document.settings, settings.map(|(key, value)| (key.to_owned(), value.to_owned())));
     assert_eq!(document.annotations.len(), 1);
     assert_eq!((document.annotations[0].time_us, &*document.annotations[0].stage), (7, "START"));
-    assert_eq!(document.warnings, ["1 annotations without time or name were left out"]);
+    assert_eq!(document.warnings, ["1 annotation without time or name was left out"]);
 }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ascend_alloc::snapshot_file::{Action, BlockKind, Document, Entry};
 
 use crate::trace::TEARDOWN;
+use crate::words::counted;
 
 /// The label between the blocks that were there before and the first event.
 pub const BEGIN: &str = "history";
@@ -124,7 +125,7 @@ struct Teller {
     /// The stream that others are taken to have used blocks on, beside the default one: that with most allocations.
     busiest: Vec<u64>,
     notes: HashSet<String>,
-    counts: BTreeMap<String, u64>,
+    counts: BTreeMap<(&'static str, String), u64>,
 }
 
 impl Teller {
@@ -191,17 +192,18 @@ impl Teller {
             }
             Action::OutOfMemory => {
                 let (size, free) = (entry.size, entry.addr);
-                self.mark(&format!("out of memory: {size} bytes asked for, {free} free on the device"));
+                let asked = counted(size, "byte[s] asked for");
+                self.mark(&format!("out of memory: {asked}, {free} free on the device"));
             }
             Action::Snapshot => self.mark("snapshot"),
             Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap => {
-                self.count("events about segments: a replay takes its own");
+                self.count("event[s] about segments: a replay takes its own");
             }
             Action::Other(word) if matches!(&**word, "user_defined" | "workspace_snapshot") => {
                 let label = entry.note.as_deref().unwrap_or(word).to_owned();
                 self.mark(&label);
             }
-            Action::Other(word) => self.count(&format!("events \"{}\"", short(word))),
+            Action::Other(word) => self.count_of("event[s]", format!(" \"{}\"", short(word))),
         }
     }
 
@@ -215,7 +217,7 @@ impl Teller {
             self.live.remove(&addr);
             if !block.freed {
                 self.story.lines.push(Line::Free { id: block.id });
-                self.count("frees that no event tells of, put where the memory was used again");
+                self.count("free[s] that no event tells of, put where the memory was used again");
             }
         }
         let stream = self.number(entry.stream);
@@ -228,7 +230,7 @@ impl Teller {
     fn free_requested(&mut self, entry: &Entry, completed: Completed) {
         let block = match self.live.get(&entry.addr) {
             Some(block) if block.freed => {
-                self.count("second frees of one block: left out");
+                self.count("second free[s] of one block: left out");
                 return;
             }
             Some(block) => *block,
@@ -250,7 +252,7 @@ impl Teller {
                 let block = self.found(entry);
                 self.live.remove(&entry.addr);
                 self.count(
-                    "blocks that were freed before the first event and waited: live until they were free",
+                    "block[s] that [was|were] freed before the first event and waited: live until [it was|they were] free",
                 );
                 self.story.lines.push(Line::Free { id: block.id });
             }
@@ -265,10 +267,10 @@ impl Teller {
                 self.found(entry);
                 entry.addr
             }
-            None => return self.count("uses of unknown blocks: left out"),
+            None => return self.count("use[s] of unknown blocks: left out"),
         };
         let Some(block) = self.live.get_mut(&addr).filter(|block| !block.freed) else {
-            return self.count("uses of freed blocks: left out");
+            return self.count("use[s] of freed blocks: left out");
         };
         block.used = true;
         let block = *block;
@@ -283,7 +285,7 @@ impl Teller {
         let line = Line::Allocate { id, bytes: entry.size, stream };
         if self.is_touched(entry.addr, end) {
             // Something else was there before.
-            self.count("allocations that no event tells of, put before the first event of the block");
+            self.count("allocation[s] that no event tells of, put before the first event of the block");
             self.story.lines.push(line);
         } else {
             self.initial.push((entry.addr, entry.size, line));
@@ -309,14 +311,14 @@ impl Teller {
                 let (id, stream) = (self.id(), self.number(segment.stream));
                 let line = Line::Allocate { id, bytes: block.requested_size, stream };
                 if self.is_touched(block.address, end) {
-                    self.count("live blocks whose allocation no event tells of, put at the end");
+                    self.count("live block[s] whose allocation no event tells of, put at the end");
                     self.story.lines.push(line);
                 } else {
                     self.initial.push((block.address, block.requested_size, line));
                 }
                 if block.kind == BlockKind::PendingFree {
                     self.count(
-                        "blocks that were freed before the first event and wait still: freed at the end",
+                        "block[s] that [was|were] freed before the first event and wait[s|] still: freed at the end",
                     );
                     self.story.lines.push(Line::Free { id });
                 }
@@ -326,9 +328,8 @@ impl Teller {
             let gone =
                 self.live.iter().filter(|(addr, block)| !block.freed && !active.contains(*addr)).count();
             if gone > 0 {
-                let what =
-                    "blocks are live after the last event and not in the segments: the events end earlier";
-                self.counts.insert(what.to_owned(), gone as u64);
+                let what = "block[s] [is|are] live after the last event and not in the segments: the events end earlier";
+                self.counts.insert((what, String::new()), gone as u64);
             }
         }
     }
@@ -342,7 +343,8 @@ impl Teller {
             self.story.before.push(Line::Marker { label: BEGIN.to_owned() });
         }
         self.story.peak_live = peak_live(self.story.all());
-        self.story.warnings = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        self.story.warnings =
+            self.counts.iter().map(|((what, of), &count)| format!("{}{of}", counted(count, what))).collect();
         self.story
     }
 
@@ -366,10 +368,10 @@ impl Teller {
         let other = self.busiest.iter().copied().find(|&stream| stream != own);
         let what = match other {
             Some(_) if self.busiest.len() <= 2 => {
-                "uses on the other stream, taken from when the memory was free again"
+                "use[s] on the other stream, taken from when the memory was free again"
             }
-            Some(_) => "uses on another stream that is not told: put on the busiest",
-            None => "uses on another stream that is not told: put on one that is made up",
+            Some(_) => "use[s] on another stream that is not told: put on the busiest",
+            None => "use[s] on another stream that is not told: put on one that is made up",
         };
         self.count(what);
         // The largest handle stands for it.
@@ -390,13 +392,14 @@ impl Teller {
         self.next_id - 1
     }
 
-    fn count(&mut self, what: &str) {
-        match self.counts.get_mut(what) {
-            Some(count) => *count += 1,
-            None => {
-                self.counts.insert(what.to_owned(), 1);
-            }
-        }
+    /// Notes something by words for [`counted`].
+    fn count(&mut self, what: &'static str) {
+        self.count_of(what, String::new());
+    }
+
+    /// The same, with words behind it that are as they are.
+    fn count_of(&mut self, what: &'static str, of: String) {
+        *self.counts.entry((what, of)).or_insert(0) += 1;
     }
 
     fn is_touched(&self, start: u64, end: u64) -> bool {

@@ -6,6 +6,7 @@ use super::conform::{self, Outcome, Played};
 use super::examine::{Access, Answer, Examination, Library};
 use super::limits::{Addresses, Events};
 use super::outlook::{Outlook, Works};
+use crate::words::counted;
 
 /// Why nothing could be done, and every place that was looked at.
 pub fn render_refusal<'a>(reason: &str, places: impl Iterator<Item = (&'a str, &'a str)>) -> String {
@@ -26,10 +27,8 @@ pub fn render_refusal<'a>(reason: &str, places: impl Iterator<Item = (&'a str, &
 pub fn render_rows(report: &conform::Report) -> String {
     let mut text = String::new();
     let soc = report.soc.as_deref().unwrap_or("part unknown");
-    line(
-        &mut text,
-        format_args!("{} rows of {} on {} ({soc})", report.rows.len(), report.file, report.library),
-    );
+    let rows = counted(report.rows.len() as u64, "row[s]");
+    line(&mut text, format_args!("{} of {} on {} ({soc})", rows, report.file, report.library));
     line(
         &mut text,
         format_args!("  {:>4} answered as listed", report.count(|outcome| *outcome == Outcome::Same)),
@@ -96,7 +95,7 @@ fn skipped(text: &mut String, report: &conform::Report) {
             }
         }
         for (group, count) in &groups {
-            line(text, format_args!("           {group}: {count} rows"));
+            line(text, format_args!("           {group}: {}", counted(*count as u64, "row[s]")));
         }
         for row in rows.iter().filter(|_| groups.is_empty()) {
             line(text, format_args!("           line {}, {}: {}", row.line, row.group, row.call));
@@ -212,7 +211,7 @@ fn reservations(text: &mut String, found: &Addresses) {
     let more = if found.total_is_open { "or more " } else { "" };
     item(text, "in all", format_args!("{} {more}in pieces of {}", size(found.total), size(found.piece)));
     if found.not_released > 0 {
-        item(text, "NOT RELEASED", format_args!("{} reservations", found.not_released));
+        item(text, "NOT RELEASED", format_args!("{}", counted(found.not_released as u64, "reservation[s]")));
     }
 }
 
@@ -246,7 +245,8 @@ fn kernels(text: &mut String, found: &Examination) {
     let rule = match &found.tail_pad {
         Answer::Is(0) => "engines end where a block ends: pieces of a block need no pad".to_owned(),
         Answer::Is(pad) => format!(
-            "engines may read past the end: a piece of a block has its size up to 32, and {pad} bytes"
+            "engines may read past the end: a piece of a block has its size up to 32, and {}",
+            counted(*pad, "byte[s]")
         ),
         Answer::Refused(error) => error.clone(),
     };
@@ -261,15 +261,22 @@ fn outlook(text: &mut String, works: &Works) {
         item(text, "granule", format_args!("{} ({} pages)", size(works.granule), works.pages));
     }
     let (pad, block) = (works.tail_pad, works.small_block);
-    item(text, "pad", format_args!("{pad} bytes: a request of 1000 bytes becomes a block of {block}"));
+    item(
+        text,
+        "pad",
+        format_args!("{}: a request of 1000 bytes becomes a block of {block}", counted(pad, "byte[s]")),
+    );
     let (all, large) = (works.alignment, works.large_alignment);
     item(text, "alignment", format_args!("{all} bytes; blocks of 2 MiB and more {large}"));
     let calls = works.set_access_calls;
-    item(text, "set_access", format_args!("{calls} calls: {}", works.set_access_reason));
+    item(text, "set_access", format_args!("{}: {}", counted(calls, "call[s]"), works.set_access_reason));
     item(
         text,
         "events",
-        format_args!("one for {} frees, and made anew only while all are in use", works.frees_per_event),
+        format_args!(
+            "one for {}, and made anew only while all are in use",
+            counted(u64::from(works.frees_per_event), "free[s]")
+        ),
     );
     let calls: Vec<String> = works.calls.iter().map(|(call, count)| format!("{call} {count}")).collect();
     item(text, "calls", format_args!("{}", calls.join(", ")));
@@ -297,5 +304,5 @@ fn show<T: std::fmt::Display>(answer: &Answer<T>) -> String {
 fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
-    unit.map_or(format!("{bytes} bytes"), |(shift, name)| format!("{} {name}", bytes >> shift))
+    unit.map_or(counted(bytes, "byte[s]").to_string(), |(shift, name)| format!("{} {name}", bytes >> shift))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::figures::{DeviceFigures, Figures};
 use crate::units::show_bytes;
+use crate::words::counted;
 
 /// Pools and streams that are listed.
 const MOST: usize = 8;
@@ -18,9 +19,8 @@ pub(super) fn text(path: &Path, figures: &Figures) -> String {
 }
 
 fn write(text: &mut String, path: &Path, figures: &Figures) -> std::fmt::Result {
-    let count = figures.devices.len();
-    let devices = if count == 1 { "device" } else { "devices" };
-    writeln!(text, "{}: {}, {count} {devices} with memory or events", path.display(), figures.form)?;
+    let devices = counted(figures.devices.len() as u64, "device[s] with memory or events");
+    writeln!(text, "{}: {}, {devices}", path.display(), figures.form)?;
     for device in &figures.devices {
         write_device(text, device)?;
     }
@@ -38,10 +38,11 @@ fn write_device(text: &mut String, device: &DeviceFigures) -> std::fmt::Result {
     let mut size = |name: &str, bytes: u64, more: String| {
         writeln!(text, "  {name:<22} {:>11} {bytes:>15}{more}", show_bytes(bytes))
     };
-    let segments = format!("  {} segments, {} expandable", device.segments, device.expandable_segments);
+    let segments =
+        format!("  {}, {} expandable", counted(device.segments, "segment[s]"), device.expandable_segments);
     size("reserved", device.reserved, segments)?;
-    size("active", device.active, format!("  {} blocks", device.active_blocks))?;
-    size("allocated", device.allocated, format!("  {} blocks", device.allocated_blocks))?;
+    size("active", device.active, format!("  {}", counted(device.active_blocks, "block[s]")))?;
+    size("allocated", device.allocated, format!("  {}", counted(device.allocated_blocks, "block[s]")))?;
     size("requested", device.requested, String::new())?;
     size("largest free block", device.largest_free, String::new())?;
     for (pool, &bytes) in device.reserved_by_pool.iter().take(MOST) {
@@ -60,7 +61,8 @@ fn write_device(text: &mut String, device: &DeviceFigures) -> std::fmt::Result {
         let events: Vec<String> =
             device.events.iter().map(|(word, count)| format!("{count} {word}")).collect();
         let span = device.span_us.map_or_else(String::new, |span| format!(" in {:.3} s", span as f64 / 1e6));
-        writeln!(text, "  {} events{span}: {}", device.events.values().sum::<u64>(), events.join(", "))?;
+        let all = counted(device.events.values().sum::<u64>(), "event[s]");
+        writeln!(text, "  {all}{span}: {}", events.join(", "))?;
     }
     if !device.holders.is_empty() {
         writeln!(text, "  held by")?;
@@ -68,7 +70,8 @@ fn write_device(text: &mut String, device: &DeviceFigures) -> std::fmt::Result {
     for holder in &device.holders {
         let place =
             if holder.place.is_empty() { "(not recorded)".to_owned() } else { holder.place.join(" < ") };
-        writeln!(text, "    {:>11} in {:>6} blocks  {place}", show_bytes(holder.bytes), holder.blocks)?;
+        let blocks = counted(holder.blocks, "block[s]").to_string();
+        writeln!(text, "    {:>11} in {blocks:>13}  {place}", show_bytes(holder.bytes))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use ascend_alloc::stats::Stat;
 
 use super::document::{Device, Document};
 use crate::units::show_bytes;
+use crate::words::counted;
 
 /// How a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +188,7 @@ pub(super) fn render(processes: &[Process], width: usize, height: Option<usize>)
     {
         let hidden = lines.len() - height.saturating_sub(1);
         lines.truncate(height.saturating_sub(1));
-        lines.push(format!("... {hidden} lines more"));
+        lines.push(format!("... {}", counted(hidden as u64, "line[s] more")));
     }
     lines.iter().map(|line| cut(line, width)).collect()
 }

@@ -110,7 +110,7 @@ impl Sim {
         first: &[usize],
     ) -> Result<(), BatchRefusal> {
         let mut index = usize::MAX;
-        let answer = self.call(Call::MemcpyBatch, format_args!("{} copies", copies.len()), || {
+        let answer = self.call(Call::MemcpyBatch, format_args!("copies={}", copies.len()), || {
             let jobs = self.batch(copies, attributes, first, &mut index)?;
             // SAFETY: the caller vouches for host memory.
             unsafe { self.at_once(&jobs) }
@@ -135,7 +135,7 @@ impl Sim {
         /// The kind that takes the direction from the memory.
         const DEFAULT: u32 = 4;
         let mut index = usize::MAX;
-        let arguments = format_args!("{} copies, stream={stream:#x}", copies.len());
+        let arguments = format_args!("copies={}, stream={stream:#x}", copies.len());
         let answer = self.call(Call::MemcpyBatchAsync, arguments, || {
             let jobs = self.batch(copies, attributes, first, &mut index)?;
             let pinned = self.copy_is_pinned(&jobs, DEFAULT)?;

@@ -198,7 +198,7 @@ impl Sim {
     /// # Errors
     /// The ACL code: 107000 for an empty list, unknown kinds and a reserved field that is not 0.
     pub fn check_memory_type(&self, addresses: &[u64], wanted: u32, reserve: u32) -> Result<u32, i32> {
-        let arguments = format_args!("{} addresses, type={wanted:#x}", addresses.len());
+        let arguments = format_args!("addresses={}, type={wanted:#x}", addresses.len());
         self.call(Call::CheckMemType, arguments, || {
             if addresses.is_empty() || wanted == 0 || wanted & !KNOWN_TYPES != 0 || reserve != 0 {
                 return refuse(codes::RT_PARAM_INVALID, "an empty list, an unknown kind or a reserved field");
@@ -292,7 +292,7 @@ impl Sim {
     pub fn repair_uce(&self, device: i32, records: usize) -> Result<(), i32> {
         /// So many records fit into the vendor's interface.
         const MOST: usize = 20;
-        self.call(Call::MemUceRepair, format_args!("{device}, {records} records"), || {
+        self.call(Call::MemUceRepair, format_args!("{device}, records={records}"), || {
             self.visible(device)?;
             if records > MOST {
                 return refuse(codes::RT_PARAM_INVALID, "more records than there can be");

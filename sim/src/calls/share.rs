@@ -63,7 +63,7 @@ impl Sim {
     /// The ACL code: 100000 for an empty list, 107000 for more than 65535 and for what this process
     /// has not exported.
     pub fn set_share_pids(&self, shared: u64, pids: &[i32]) -> Result<(), i32> {
-        self.call(Call::MemSetPid, format_args!("{shared:#x}, {} processes", pids.len()), || {
+        self.call(Call::MemSetPid, format_args!("{shared:#x}, processes={}", pids.len()), || {
             self.allow(decode(shared), pids)
         })
     }
@@ -107,7 +107,7 @@ impl Sim {
     /// # Errors
     /// As [`set_share_pids`](Self::set_share_pids); 107000 for an unknown kind, 207000 for `FABRIC`.
     pub fn set_share_pids_v2(&self, share: &Share, kind: u32, pids: &[i32]) -> Result<(), i32> {
-        self.call(Call::MemSetPidV2, format_args!("kind={kind}, {} processes", pids.len()), || {
+        self.call(Call::MemSetPidV2, format_args!("kind={kind}, processes={}", pids.len()), || {
             if pids.is_empty() {
                 return refuse(codes::INVALID_PARAM, "no process");
             }
@@ -143,7 +143,7 @@ impl Sim {
     /// The ACL code: 107000 for an empty list, more than 65535, and a key that this process has not
     /// exported.
     pub fn ipc_set_import_pids(&self, key: &str, pids: &[i32]) -> Result<(), i32> {
-        self.call(Call::IpcMemSetImportPid, format_args!("{key}, {} processes", pids.len()), || {
+        self.call(Call::IpcMemSetImportPid, format_args!("{key}, processes={}", pids.len()), || {
             if pids.is_empty() {
                 return refuse(codes::RT_PARAM_INVALID, "no process");
             }

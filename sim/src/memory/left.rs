@@ -10,8 +10,10 @@ impl Memory {
             let lost =
                 if reservation.leaked { ", and a reset under its mappings keeps it for ever" } else { "" };
             lines.push(format!(
-                "reservation {start:#x} of {} bytes with {} mappings{lost}, made by {}",
-                reservation.len, reservation.mappings, reservation.made
+                "reservation {start:#x} of {} bytes with {}{lost}, made by {}",
+                reservation.len,
+                mappings(reservation.mappings),
+                reservation.made
             ));
         }
         for (start, mapping) in &self.mappings {
@@ -38,8 +40,12 @@ impl Memory {
             };
             let lost = if chunk.lost { ", whose device was reset" } else { "" };
             lines.push(format!(
-                "chunk {handle:#x} of {} bytes on {place} with {} references and {} mappings{lost}, made by {}",
-                chunk.size, chunk.held, chunk.maps, chunk.made
+                "chunk {handle:#x} of {} bytes on {place} with {} reference{} and {}{lost}, made by {}",
+                chunk.size,
+                chunk.held,
+                if chunk.held == 1 { "" } else { "s" },
+                mappings(chunk.maps),
+                chunk.made
             ));
         }
         let mut nameless: Vec<_> =
@@ -65,4 +71,8 @@ impl Memory {
             reservation.mappings, mapping.len, mapping.made
         ))
     }
+}
+
+fn mappings(count: u64) -> String {
+    if count == 1 { "1 mapping".to_owned() } else { format!("{count} mappings") }
 }

@@ -10,6 +10,7 @@
 use super::process::Process;
 use crate::driver::{PageKind, ShareForm, ShareName};
 use crate::error::{Error, Result};
+use crate::words::counted;
 
 const MAGIC: [u8; 4] = *b"AscS";
 const VERSION: u16 = 1;
@@ -130,7 +131,7 @@ impl SharedHandle {
     pub fn from_bytes(message: &[u8]) -> Result<Self> {
         read(message).map(Self::new).ok_or_else(|| Error::Argument {
             name: "shared handle",
-            value: format!("{} bytes", message.len()),
+            value: counted(message.len() as u64, "byte[s]").to_string(),
             expected: "the bytes of a SharedHandle, whole and from a version of this library that writes version 1",
         })
     }

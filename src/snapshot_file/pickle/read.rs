@@ -6,6 +6,7 @@ use super::super::tree::{Node, NodeId, Tree, TreeBuilder};
 use super::super::{FileError, Limits};
 use super::old;
 use super::opcode as op;
+use crate::words::counted;
 
 /// Reads a pickle of protocols 0 to 5. What follows its end is not looked at.
 ///
@@ -187,9 +188,8 @@ impl<'a> Reader<'a> {
         let length = self.fixed::<8>().map(u64::from_le_bytes)?;
         let left = (self.bytes.len() - self.at) as u64;
         if length > left {
-            return Err(
-                self.wrong(format!("a frame of {length} bytes, and {left} are left: the file was cut"))
-            );
+            let (length, left) = (counted(length, "byte[s]"), counted(left, "[is|are] left"));
+            return Err(self.wrong(format!("a frame of {length}, and {left}: the file was cut")));
         }
         Ok(())
     }
@@ -373,7 +373,9 @@ impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], FileError> {
         let rest = &self.bytes[self.at..];
         let Some(taken) = rest.get(..len) else {
-            let reason = format!("the pickle ends where {len} more bytes belong, {} are left", rest.len());
+            let more = counted(len as u64, "more byte[s] belong[s|]");
+            let left = counted(rest.len() as u64, "[is|are] left");
+            let reason = format!("the pickle ends where {more}, {left}");
             return Err(self.wrong(reason));
         };
         self.at += len;

@@ -4,6 +4,7 @@ use ascend_alloc::acl::sys;
 
 use super::calls::{Call, Domain, Kind, What};
 use super::syntax::{Request, number};
+use crate::words::counted;
 
 /// The value of one argument.
 #[derive(Clone, Debug)]
@@ -168,7 +169,7 @@ pub fn read(call: &Call, request: &Request) -> Result<Vec<Value>, String> {
             None => (index, argument.text.clone()),
         };
         let Some(kind) = call.slots.get(slot).map(|slot| slot.kind) else {
-            return Err(format!("{} takes {} arguments", call.symbol, call.slots.len()));
+            return Err(format!("{} takes {}", call.symbol, counted(call.slots.len() as u64, "argument[s]")));
         };
         // Where a call describes memory, words of the description may stand at any argument.
         let text = match (described, argument.key.is_none() && kind != Kind::Access && kind != Kind::Location)

@@ -20,6 +20,7 @@ use super::raw::Raw;
 use super::rows::{Expected, Group, Row};
 use super::syntax::Request;
 use super::world::World;
+use crate::words::counted;
 
 /// What came of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,12 +281,18 @@ impl Player {
         expected: Expected,
     ) -> Result<(), Stop> {
         if let Some(wanted) = request.note.devices.filter(|wanted| *wanted != self.devices) {
-            return Err(Stop::Skipped(format!("it is for {wanted} devices, and there are {}", self.devices)));
+            return Err(Stop::Skipped(format!(
+                "it is for {}, and here {}",
+                counted(u64::from(wanted), "device[s]"),
+                counted(u64::from(self.devices), "[is|are]")
+            )));
         }
         let Some(named) = hazard::device_named(call, values) else { return Ok(()) };
         let is_refused = matches!(expected, Expected::Code(107_000 | 107_001));
         match (named >= self.devices, is_refused) {
-            (true, false) if named < 8 => Err(Stop::Skipped(format!("it needs {} devices", named + 1))),
+            (true, false) if named < 8 => {
+                Err(Stop::Skipped(format!("it needs {}", counted(u64::from(named) + 1, "device[s]"))))
+            }
             (false, true) if named > 8 => Err(Stop::Skipped(format!("device {named} exists here"))),
             _ => Ok(()),
         }

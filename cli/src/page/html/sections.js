@@ -72,7 +72,7 @@ function factsSection(run) {
     ["limit", run.limit > 0 ? bytes(run.limit) : "none known"],
     ["configuration", run.conf || "default"],
   ];
-  if (run.kind === "trace") facts.push(["lag", `${number(run.lag)} events`]);
+  if (run.kind === "trace") facts.push(["lag", several(run.lag, "event")]);
   return section(run.name,
     el("ul", { class: "facts" }, ...facts.map(([name, text]) => el("li", {}, el("span", { class: "quiet" }, `${name} `), el("b", {}, text)))),
     ...run.notes.map((note) => el("p", { class: "warning" }, note)),
@@ -145,7 +145,7 @@ function fragmentationSection(run, view) {
   const drawn = el("div");
   const most = highest(pieces);
   const made = section("Fragmentation over time", drawn, legend(lines),
-    el("p", { class: "quiet" }, `At most ${number(most)} free blocks at a time; looked at ${number(at.length)} times.`));
+    el("p", { class: "quiet" }, `At most ${several(most, "free block")} at a time; looked at ${several(at.length, "time")}.`));
   new Lines(drawn, "Fragmentation over time", run, view, lines);
   return made;
 }
