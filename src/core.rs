@@ -163,6 +163,8 @@ pub(crate) struct Core {
     pub(crate) no_wide: bool,
     /// Events that are not recorded at the moment.
     pub(crate) events: Vec<Event>,
+    /// Events that exist or are being created.
+    pub(crate) made: usize,
     /// Statistics, without what the front cache counts.
     pub(crate) tally: Tally,
     /// The highest requested bytes ever live, front cache included.
@@ -299,6 +301,7 @@ impl Core {
             wide_chunks: 0,
             no_wide: false,
             events: Vec::with_capacity(32),
+            made: 0,
             tally: Tally::default(),
             high_water: 0,
             churn: churn::Churn::default(),

@@ -148,7 +148,11 @@ impl Device {
             // What cannot be waited for stays there for a later wait.
             let _ = caller.wait_for_copies();
         }
-        let events = core::mem::take(&mut self.core.lock().events);
+        let events = {
+            let mut core = self.core.lock();
+            core.made -= core.events.len();
+            core::mem::take(&mut core.events)
+        };
         for event in events {
             let _ = caller.driver.destroy_event(self.limits.device, event);
         }

@@ -55,15 +55,10 @@ impl DeviceAllocator {
 
 impl Device {
     fn close_used_streams(&self, caller: &Caller<'_>) -> Result<()> {
-        /// Events of a stream under way, at most: requests ask for them, and nobody else.
-        const MOST: usize = 64;
         let mut chore = Request::chore();
         let mut core = self.core.lock();
         let ids: Vec<_> = (1..core.streams.len() as u32)
-            .filter(|&id| {
-                let state = &core.streams[id as usize];
-                state.has_open_work() && state.alive && !state.broken && state.closing.len() < MOST
-            })
+            .filter(|&id| core.streams[id as usize].has_open_work() && core.may_close(id))
             .collect();
         if !ids.is_empty() {
             let step = core.close(&ids);

@@ -18,7 +18,6 @@ mod wake;
 use super::device::{Caller, Device};
 use super::pressure::is_in_plan;
 use super::{DeviceAllocator, PoolId};
-use crate::core::Core;
 use crate::core::plan::{Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept, Unwanted};
@@ -328,9 +327,8 @@ impl Caller<'_> {
         let mut users: Vec<u32> = pools.iter().flat_map(|&pool| core.users_of(pool)).collect();
         users.sort_unstable();
         users.dedup();
-        let able =
-            |core: &Core, id: u32| core.streams[id as usize].alive && !core.streams[id as usize].broken;
-        let open: Vec<u32> = users.iter().copied().filter(|&id| able(&core, id)).collect();
+        let able = |&id: &u32| core.streams[id as usize].takes_events(core.frees);
+        let open: Vec<u32> = users.iter().copied().filter(able).collect();
         if !open.is_empty() {
             let step = core.close(&open);
             core = self.perform(core, step, &mut chore);

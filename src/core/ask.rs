@@ -58,10 +58,7 @@ impl Core {
     /// are over.
     pub(crate) fn close_for(&mut self, users: impl Iterator<Item = (StreamId, u32)>) -> Option<Step> {
         let ids: SmallVec<[StreamId; 2]> = users
-            .filter(|&(id, due)| {
-                let state = &self.streams[id as usize];
-                due == state.open && state.alive && !state.broken
-            })
+            .filter(|&(id, due)| due == self.streams[id as usize].open && self.may_close(id))
             .map(|(id, _)| id)
             .collect();
         self.tokens -= ids.len() as i32;

@@ -279,6 +279,10 @@ impl Core {
                 faults.push(format!("I6: stream {id} completed its open epoch"));
             }
         }
+        let under_way: usize = self.streams.iter().map(|state| state.closing.len()).sum();
+        if under_way + self.events.len() > self.made {
+            faults.push(format!("I6: {} events counted, {under_way} are under way", self.made));
+        }
         let waiting = self.blocks.iter().filter(|(_, block)| block.state == State::Waiting);
         if !waiting.map(|(id, _)| id).all(|id| self.waits.contains_key(&id)) {
             faults.push("I6: a block waits for nobody".to_owned());

@@ -146,24 +146,27 @@ impl Core {
             let state = &mut self.streams[id as usize];
             match result {
                 Recorded::Done(event) => {
-                    state.broken = false;
+                    state.took_event();
                     state.closing.push_back((event, epoch));
                 }
                 Recorded::Over(event) => {
-                    state.broken = false;
+                    state.took_event();
                     state.closing.push_back((event, epoch));
                     over.push((id, event, epoch));
                 }
                 // The next event of the stream closes this epoch too.
                 Recorded::Captured(event) => {
                     state.keep_open();
+                    self.made -= usize::from(event.is_none());
                     self.events.extend(event);
                 }
                 Recorded::Refused(event) => {
                     state.keep_open();
-                    state.broken = true;
-                    self.events.extend(event);
+                    state.refused_event(self.frees);
+                    self.events.push(event);
                 }
+                Recorded::Without => state.keep_open(),
+                Recorded::Before => {}
             }
         }
         if !over.is_empty() {
@@ -208,7 +211,7 @@ impl Core {
     fn end_all(&mut self, epochs: Vec<(StreamId, u32)>) {
         for (stream, epoch) in epochs {
             let state = &mut self.streams[stream as usize];
-            (state.broken, state.lost) = (false, false);
+            state.took_event();
             self.end_epoch(stream, epoch);
             self.take_events(stream, epoch);
         }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::Core;
 use super::block::State;
-use super::plan::{Closing, Request, Rung, Step, ToClose};
+use super::plan::{Closing, Means, Request, Rung, Step, ToClose};
 use super::stream::{StreamId, StreamState};
 use super::trim::Choice;
 
@@ -47,8 +47,8 @@ impl Core {
             .filter(|&id| {
                 let state = &self.streams[id as usize];
                 // Of page-locked memory nobody waits before all of the host's is taken: the stream is tried again.
-                let able = !state.broken || self.limits.host_page.is_some();
-                state.has_open_work() && state.alive && able
+                let again = state.alive && self.limits.host_page.is_some() && self.has_event_for(state);
+                state.has_open_work() && (again || self.may_close(id))
             })
             .collect();
         // Slow devices make this dear: what is not prompt is not given back.
@@ -65,9 +65,43 @@ impl Core {
     pub(super) fn begin_closing(&mut self, ids: &[StreamId]) -> ToClose {
         let close = |&id: &StreamId| {
             let epoch = self.close_epoch(id);
-            (id, self.streams[id as usize].handle, epoch, self.events.pop())
+            (id, self.streams[id as usize].handle, epoch, self.means_for(id))
         };
         ids.iter().map(close).collect()
+    }
+
+    /// With what an epoch of a stream can be closed.
+    fn means_for(&mut self, id: StreamId) -> Means {
+        if !self.has_event_for(&self.streams[id as usize]) {
+            return Means::None;
+        }
+        match self.events.pop() {
+            Some(event) => Means::Pooled(event),
+            None => {
+                self.made += 1;
+                Means::New
+            }
+        }
+    }
+
+    /// Whether there is an event for a stream. The last quarter of those there may be is for streams that have none under
+    /// way.
+    fn has_event_for(&self, state: &StreamState) -> bool {
+        /// Events under way: some devices have 1023 in all, and the program needs some.
+        const MOST: usize = 512;
+        /// The same for page-locked memory.
+        const MOST_OF_HOST: usize = 256;
+        /// Events of one stream under way: a device further behind than that is slow, and its events are few.
+        const OF_ONE: usize = 64;
+        let (used, of_it) = (self.made - self.events.len(), state.closing.len());
+        let most = if self.limits.host_page.is_some() { MOST_OF_HOST } else { MOST };
+        used < most && of_it < OF_ONE && (used < most / 4 * 3 || of_it == 0)
+    }
+
+    /// Whether the open epoch of a stream could be closed by an event.
+    pub(crate) fn may_close(&self, id: StreamId) -> bool {
+        let state = &self.streams[id as usize];
+        state.takes_events(self.frees) && self.has_event_for(state)
     }
 
     /// Opens the next epoch of a stream, and notes when that was; the number of the one that is to be closed.
@@ -94,15 +128,11 @@ impl Core {
 
     /// Closes the epoch of the stream with most to gain when it is time, if somebody may want to know soon.
     pub(crate) fn due(&mut self) -> Option<Step> {
-        /// Events of one stream under way, at most: a device further behind than that is slow, and its
-        /// events are few.
-        const MOST: usize = 64;
         if !core::mem::take(&mut self.due) || self.capturing > 0 {
             return None;
         }
         let id = core::mem::take(&mut self.heaviest);
-        let state = &self.streams[id as usize];
-        if !state.has_open_work() || !state.alive || state.broken || state.closing.len() >= MOST {
+        if !self.streams[id as usize].has_open_work() || !self.may_close(id) {
             return None;
         }
         self.tokens -= 1;
@@ -110,7 +140,8 @@ impl Core {
     }
 
     pub(crate) fn can_close(&self) -> bool {
-        self.streams.iter().any(|state| state.has_open_work() && state.alive && !state.broken)
+        let able = |&id: &StreamId| self.streams[id as usize].has_open_work() && self.may_close(id);
+        (0..self.streams.len() as StreamId).any(|id| able(&id))
     }
 
     /// Counts a free towards the next event, and decides whether it is time for one.
@@ -177,8 +208,7 @@ impl Core {
         let much = self.held() / 32;
         [request.stream, self.heaviest].into_iter().find(|&id| {
             let state = &self.streams[id as usize];
-            let able = state.alive && !state.broken && state.closing.len() < UNDER_WAY;
-            able && state.stamped_bytes > much
+            state.closing.len() < UNDER_WAY && state.stamped_bytes > much && self.may_close(id)
         })
     }
 
@@ -224,7 +254,7 @@ impl Core {
     /// Asks streams whether they have passed all that is queued on them.
     pub(super) fn ask_for_work(&mut self, request: &mut Request, mut ids: Ids) -> Step {
         request.looked = true;
-        ids.retain(|&mut id| !self.streams[id as usize].broken);
+        ids.retain(|&mut id| self.streams[id as usize].takes_events(self.frees));
         self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
         Step::RecordAndAsk(self.begin_closing(&ids))
     }
@@ -270,18 +300,30 @@ impl Core {
         }
         others.sort_unstable();
         others.dedup();
-        let able = |&id: &StreamId| {
-            let state = &self.streams[id as usize];
-            id != stream && state.alive && !state.broken
-        };
-        others.into_iter().filter(able).collect()
+        let able = |id| self.may_close(id) || self.is_told_by_an_event(id);
+        others.into_iter().filter(|&id| id != stream && able(id)).collect()
     }
 
     /// Lets the request's stream wait for others on the device.
     pub(crate) fn join(&mut self, request: &Request, others: &[StreamId]) -> Step {
-        self.tokens = self.tokens.saturating_sub(others.len() as i32).max(-64);
-        let list = self.begin_closing(others);
+        let (told, open): (Ids, Ids) = others.iter().copied().partition(|&id| self.is_told_by_an_event(id));
+        self.tokens = self.tokens.saturating_sub(open.len() as i32).max(-64);
+        let mut list = self.begin_closing(&open);
+        list.extend(told.into_iter().filter_map(|id| {
+            let state = &self.streams[id as usize];
+            let &(event, epoch) = state.closing.back()?;
+            Some((id, state.handle, epoch, Means::UnderWay(event)))
+        }));
         Step::Join(request.stream, request.handle, list)
+    }
+
+    /// Whether streams that are to wait for this one can do so by an event that is under way: it closes all that was freed,
+    /// or there is no other to be had. Should it be over, and used again before they are made to wait, they wait for longer.
+    pub(super) fn is_told_by_an_event(&self, id: StreamId) -> bool {
+        let state = &self.streams[id as usize];
+        // The end of a stream may have dropped the event, and nobody would come past it.
+        let closed = !state.has_open_work() || !self.may_close(id);
+        state.alive && !state.closing.is_empty() && closed
     }
 
     /// Waits for the oldest event of a stream that holds memory back, of that which holds most back; then for a

@@ -116,10 +116,7 @@ impl Core {
         }
         others.sort_unstable();
         others.dedup();
-        others.retain(|&id| {
-            let state = &self.streams[id as usize];
-            id != request.stream && state.alive && !state.broken
-        });
+        others.retain(|&id| id != request.stream && (self.may_close(id) || self.is_told_by_an_event(id)));
         (!others.is_empty()).then(|| self.join(request, &others))
     }
 

@@ -1,11 +1,12 @@
 //! Performing a step on a driver, without any lock.
 
 use super::plan::{
-    Closed, Closing, GiveBack, GivenBack, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step, ToClose,
+    Closed, Closing, GiveBack, GivenBack, Means, Outcome, Phase, Recorded, Remap, Remapped, Spare, Step,
+    ToClose,
 };
 use super::stream::StreamId;
 use super::wide::Wide;
-use crate::driver::{DeviceId, Driver, DriverError, Event, PageKind, PhysicalHandle, Stream};
+use crate::driver::{DeviceId, Driver, DriverError, PageKind, PhysicalHandle, Stream};
 use crate::stats::DriverCalls;
 
 /// What [`perform`] needs besides the step.
@@ -122,12 +123,18 @@ fn query(caller: Caller<'_>, closing: &Closing, calls: &mut DriverCalls) -> Outc
 }
 
 fn record_all(caller: Caller<'_>, streams: ToClose, calls: &mut DriverCalls) -> Closed {
-    let record = |(id, handle, epoch, event)| (id, epoch, record(caller, handle, event, calls));
+    let record = |(id, handle, epoch, means)| (id, epoch, record(caller, handle, means, calls));
     streams.into_iter().map(record).collect()
 }
 
-fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut DriverCalls) -> Recorded {
+fn record(caller: Caller<'_>, handle: Stream, means: Means, calls: &mut DriverCalls) -> Recorded {
     let Caller { driver, device, .. } = caller;
+    let event = match means {
+        Means::Pooled(event) => Some(event),
+        Means::New => None,
+        Means::UnderWay(_) => return Recorded::Before,
+        Means::None => return Recorded::Without,
+    };
     // Where that cannot be told, the stream is left alone.
     if driver.is_capturing(device, handle).unwrap_or(true) {
         return Recorded::Captured(event);
@@ -142,7 +149,7 @@ fn record(caller: Caller<'_>, handle: Stream, event: Option<Event>, calls: &mut 
         Ok(()) => Recorded::Done(event),
         // Another thread may be in the context of the stream.
         Err(error) if error.is_of_another_context() => Recorded::Captured(Some(event)),
-        Err(_) => Recorded::Refused(Some(event)),
+        Err(_) => Recorded::Refused(event),
     }
 }
 
@@ -155,12 +162,16 @@ fn join(
 ) -> Outcome {
     let Caller { driver, device, .. } = caller;
     let captured = driver.is_capturing(device, handle).unwrap_or(true);
-    let joined = others.into_iter().map(|(id, other, epoch, event)| {
-        if captured {
-            return (id, epoch, Recorded::Captured(event), false);
-        }
-        let recorded = record(caller, other, event, calls);
-        let Recorded::Done(event) = recorded else { return (id, epoch, recorded, false) };
+    let joined = others.into_iter().map(|(id, other, epoch, means)| {
+        let recorded = match means {
+            Means::Pooled(event) if captured => Recorded::Captured(Some(event)),
+            Means::New if captured => Recorded::Captured(None),
+            means => record(caller, other, means, calls),
+        };
+        let event = match (recorded, means) {
+            (Recorded::Done(event), _) | (_, Means::UnderWay(event)) if !captured => event,
+            _ => return (id, epoch, recorded, false),
+        };
         calls.stream_wait += 1;
         (id, epoch, recorded, driver.stream_wait_event(device, handle, event).is_ok())
     });

@@ -202,10 +202,23 @@ pub(crate) struct Remap {
     pub(crate) grants: Grants,
 }
 
+/// With what an epoch is to be closed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Means {
+    /// An event that is not recorded at the moment.
+    Pooled(Event),
+    /// An event that is still to be created.
+    New,
+    /// The event that closed it before, which streams can be made to wait for.
+    UnderWay(Event),
+    /// Nothing: as many events exist as the allocator may have.
+    None,
+}
+
 /// Events under way and the epochs they close, by stream, oldest first.
 pub(crate) type Closing = SmallVec<[(StreamId, Event, u32); 4]>;
-/// Streams whose open epoch is to be closed: number, handle, the epoch, and an event to record.
-pub(crate) type ToClose = SmallVec<[(StreamId, Stream, u32, Option<Event>); 2]>;
+/// Streams whose open epoch is to be closed: number, handle, the epoch, and what with.
+pub(crate) type ToClose = SmallVec<[(StreamId, Stream, u32, Means); 2]>;
 /// What came of each.
 pub(crate) type Closed = SmallVec<[(StreamId, u32, Recorded); 2]>;
 
@@ -385,10 +398,15 @@ pub(crate) enum Recorded {
     Done(Event),
     /// It does, and it has completed.
     Over(Event),
-    /// The stream is being captured and must not be touched, or cannot be touched from where the call was made.
+    /// The stream is being captured and must not be touched, or cannot be touched from where the call was made, or the
+    /// device has no more events. With the event, if there is one.
     Captured(Option<Event>),
     /// The driver refused.
-    Refused(Option<Event>),
+    Refused(Event),
+    /// There was nothing to close the epoch with.
+    Without,
+    /// The epoch had been closed before.
+    Before,
 }
 
 /// What came of giving memory back.

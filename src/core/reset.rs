@@ -16,10 +16,11 @@ impl Core {
             let state = &mut self.streams[id as usize];
             let epoch = state.close_epoch();
             state.closing.clear();
-            (state.broken, state.lost) = (false, false);
+            state.took_event();
             self.end_epoch(id, epoch);
         }
         self.events.clear();
+        self.made = 0;
         let segments: Vec<usize> = self.segments.iter().map(|(index, _)| index).collect();
         for index in segments {
             self.forget_segment(index);

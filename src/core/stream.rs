@@ -33,8 +33,11 @@ pub(crate) struct StreamState {
     pub(crate) handle: Stream,
     /// False once the stream is known to be destroyed.
     pub(crate) alive: bool,
-    /// True when an event could not be recorded on it: only a wait of the host can end its epochs.
+    /// True when an event could not be recorded on it: until that is tried again only a wait of the host can end its
+    /// epochs.
     pub(crate) broken: bool,
+    /// At which of the device's frees that is, and how many frees it took since the last refusal.
+    again: (u64, u64),
     /// True when that could not wait for it either: only a device-wide wait can end its epochs.
     pub(crate) lost: bool,
     /// The stream's place in the front cache, if it has one.
@@ -125,6 +128,7 @@ impl StreamState {
             handle,
             alive: true,
             broken: false,
+            again: (0, 0),
             lost: false,
             slot: None,
             open: 1,
@@ -175,6 +179,25 @@ impl StreamState {
         self.stamped = 0;
         self.stamped_bytes = 0;
         closing
+    }
+
+    /// Whether an event may be recorded on it, when there were so many frees: the driver did not refuse the last one, or
+    /// that is long ago.
+    pub(crate) fn takes_events(&self, frees: u64) -> bool {
+        self.alive && (!self.broken || frees >= self.again.0)
+    }
+
+    /// Notes that the driver refused to record an event on it. Each further refusal doubles the time to the next try: a
+    /// device may be short of events for a moment, and a stream may be gone for good.
+    pub(crate) fn refused_event(&mut self, frees: u64) {
+        let pause = (self.again.1 * 2).clamp(16, 1024);
+        self.broken = true;
+        self.again = (frees + pause, pause);
+    }
+
+    /// Notes that an event could be recorded on it, or a wait has ended all its epochs.
+    pub(crate) fn took_event(&mut self) {
+        (self.broken, self.lost, self.again) = (false, false, (0, 0));
     }
 
     /// The epoch closed last got no event and no wait: the next one has to end it too.
