@@ -141,6 +141,20 @@ fn peers_that_cannot_be_change_nothing() {
         assert!(text.contains("no symbol aclrtMemSetAccess"), "{text}");
         rig.alloc.allocate(0, 8 * M, 0, STREAM).unwrap();
     }
+    // Fixed blocks need the links alone.
+    let config = SimConfig { devices: 2, ..SimConfig::default() };
+    let rig = Rig::with(config, "expandable_segments:False");
+    rig.machine().set_missing(&["aclrtMemSetAccess"]).unwrap();
+    rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
+    rig.alloc.set_peers(0, &[1]).unwrap();
+    assert_eq!(rig.alloc.peers(0).unwrap(), [1]);
+    let links = [(0, 1), (1, 0)].map(|(from, to)| rig.machine().peer_access_status(from, to));
+    assert_eq!(links, [Ok(1); 2]);
+    rig.alloc.allocate(0, 40 * M, 0, STREAM).unwrap();
+    let options = GrowableOptions::up_to(32 * M).beginning_with(6 * M);
+    let buffer = GrowableBuffer::new(rig.alloc.clone(), 0, STREAM, options);
+    assert!(buffer.unwrap_err().to_string().contains("no symbol aclrtMemSetAccess"));
+    rig.alloc.check().unwrap();
 }
 
 /// A reset, of the device or of its peer, closes the links between them and takes what was granted: setting peers again

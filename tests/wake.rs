@@ -364,3 +364,52 @@ fn what_a_failure_left_behind_a_pool_that_sleeps_goes_back() {
         }
     }
 }
+
+/// Page-locked memory is slow to be had and comes in whole pages, so what lies scattered on the device lies together there.
+#[test]
+fn scattered_content_takes_few_blocks_of_the_host() {
+    let rig = Rig::new();
+    let pool = rig.pool("weights");
+    let sizes = (0..300).map(|at| if at % 30 == 1 { 9 * M } else { 600 + at * 100 });
+    let blocks: Vec<_> = sizes
+        .enumerate()
+        .map(|(at, bytes)| {
+            let block = rig.alloc.allocate_in(pool, bytes, 0, STREAM).unwrap();
+            rig.sim.fill_bytes(block.0, bytes, at as u8).unwrap();
+            (at, block, bytes)
+        })
+        .collect();
+    let whole = |&(at, block, bytes): &(usize, DevicePtr, u64)| {
+        for place in [0, bytes / 2, bytes - 1] {
+            let mut byte = [0];
+            rig.sim.read_bytes(block.0 + place, &mut byte).unwrap();
+            assert_eq!(byte, [at as u8], "{place} of {bytes}");
+        }
+    };
+    let (kept, gone): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|&(at, ..)| at % 2 == 1);
+    gone.into_iter().for_each(|(_, block, _)| rig.alloc.deallocate(block).unwrap());
+    // Once without the second block of the host.
+    rig.sim.fail("aclrtMallocHost", 2, REFUSED, false).unwrap();
+    assert!(rig.alloc.sleep(None, &["weights"], SleepMode::Offload).is_err());
+    assert_eq!((rig.sim.count("aclrtMallocHost"), rig.sim.count("aclrtFreeHost")), (2, 1));
+    rig.sim.clear_faults();
+    kept.iter().for_each(whole);
+    let (taken, copies) = (rig.sim.count("aclrtMallocHost"), rig.sim.count("aclrtMemcpyAsync"));
+    let slept = rig.alloc.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    assert!(rig.sim.count("aclrtMemcpyAsync") - copies > 140, "each stretch is copied");
+    assert!(slept.host_bytes > 90 * M && slept.host_bytes < 128 * M, "{slept:?}");
+    assert_eq!(rig.sim.count("aclrtMallocHost") - taken, 2, "64 MiB at a time");
+    // What is freed meanwhile is not copied back.
+    let (kept, gone): (Vec<_>, Vec<_>) = kept.into_iter().partition(|&(at, ..)| at % 4 == 1);
+    let less: u64 = gone.iter().map(|&(_, block, _)| rig.alloc.block_info(block).unwrap().bytes).sum();
+    gone.into_iter().for_each(|(_, block, _)| rig.alloc.deallocate(block).unwrap());
+    let woken = rig.alloc.wake(None, &["weights"]).unwrap();
+    assert_eq!(woken.copied_bytes, slept.host_bytes - less);
+    kept.iter().for_each(whole);
+    kept.into_iter().for_each(|(_, block, _)| rig.alloc.deallocate(block).unwrap());
+    assert_eq!((rig.sim.count("aclrtMallocHost"), rig.sim.count("aclrtFreeHost")), (4, 3), "one was refused");
+    rig.alloc.empty_cache(None).unwrap();
+    rig.alloc.check().unwrap();
+    assert_eq!(rig.sim.physical_bytes(0), 0);
+    assert!(rig.sim.findings().is_empty());
+}

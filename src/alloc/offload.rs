@@ -1,6 +1,7 @@
 //! The content of pools that sleep, in page-locked host memory.
 //!
-//! Content is copied in pieces: while one is copied the memory for the next is taken. The memory comes from a
+//! Content is copied in pieces: while one is copied the memory for the next is taken. A piece holds as many stretches of
+//! live memory as fit, because page-locked memory is slow to be had and comes in whole pages. It comes from a
 //! [`ContentStore`] where one was given, else from the driver itself.
 
 use super::DeviceAllocator;
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of a piece, at most.
+/// Bytes of page-locked memory that are taken at a time, at most.
 const PIECE: u64 = 64 << 20;
 
 /// Where page-locked host memory for the content of sleeping pools comes from.
@@ -76,19 +77,32 @@ impl Caller<'_> {
         let stretches = self.device.core.lock().live_stretches(pool);
         let mut pieces: Vec<Kept> = Vec::new();
         let mut failure = None;
+        let mut left: u64 = stretches.iter().map(|&(_, bytes)| bytes).sum();
+        // What is free of the block taken last.
+        let (mut host, mut room) = (0, 0);
         'all: for (start, bytes) in stretches {
             let mut at = start;
             while at < start + bytes {
-                let length = PIECE.min(start + bytes - at);
-                let queued = self.take_kept(at, length).and_then(|piece| {
-                    pieces.push(piece);
-                    Ok(self.queue_copy(piece, true)?)
-                });
-                if let Err(error) = queued {
-                    failure = Some(error);
+                let owns = room == 0;
+                if owns {
+                    room = PIECE.min(left);
+                    host = match self.take_host(room) {
+                        Ok(host) => host,
+                        Err(error) => {
+                            failure = Some(error);
+                            break 'all;
+                        }
+                    };
+                }
+                let length = room.min(start + bytes - at);
+                let stored = self.store.is_some();
+                let piece = Kept { host, device: at, bytes: length, owns, stored };
+                pieces.push(piece);
+                if let Err(error) = self.queue_copy(piece, true) {
+                    failure = Some(error.into());
                     break 'all;
                 }
-                at += length;
+                (at, host, room, left) = (at + length, host + length, room - length, left - length);
             }
         }
         // Also after a failure: the copies that are queued must be over before their memory is freed.
@@ -170,24 +184,23 @@ impl Caller<'_> {
         unsafe { self.driver.copy_async(self.device.limits.device, copy, Stream(0)) }
     }
 
-    /// Host memory for so many bytes of content at an address of the device.
-    fn take_kept(&self, at: u64, bytes: u64) -> Result<Kept> {
+    /// Host memory for so many bytes of content.
+    fn take_host(&self, bytes: u64) -> Result<u64> {
         let device = self.device.limits.device;
-        let host = match self.store {
+        match self.store {
             Some(store) => {
                 let operation = "taking host memory for the content of a pool";
                 let panicked = Error::State { operation, reason: "the content store panicked" };
-                catch_unwind(AssertUnwindSafe(|| store.take(device, bytes))).unwrap_or(Err(panicked))?
+                catch_unwind(AssertUnwindSafe(|| store.take(device, bytes))).unwrap_or(Err(panicked))
             }
-            None => self.driver.malloc_host(device, bytes)?,
-        };
-        Ok(Kept { host, device: at, bytes, stored: self.store.is_some() })
+            None => Ok(self.driver.malloc_host(device, bytes)?),
+        }
     }
 
-    /// Gives host memory back. No copy uses it any more.
+    /// Gives host memory back: whole blocks. No copy uses it any more.
     pub(super) fn free_kept(&self, kept: Vec<Kept>) {
         let device = self.device.limits.device;
-        for piece in kept {
+        for piece in kept.into_iter().filter(|piece| piece.owns) {
             match self.store.filter(|_| piece.stored) {
                 // Nobody is left to be told of a panic.
                 Some(store) => {
@@ -200,17 +213,14 @@ impl Caller<'_> {
     }
 }
 
-/// The parts of a kept piece that live blocks still want.
-fn still_live(piece: &Kept, stretches: &[(u64, u64)]) -> Vec<Kept> {
-    let parts = stretches.iter().filter_map(|&(start, bytes)| {
+/// The parts of a kept piece that live blocks still want; their stretches are in the order of addresses.
+fn still_live<'a>(piece: &'a Kept, stretches: &'a [(u64, u64)]) -> impl Iterator<Item = Kept> {
+    let end = piece.device + piece.bytes;
+    let before = stretches.partition_point(|&(start, bytes)| start + bytes <= piece.device);
+    let parts = stretches[before..].iter().take_while(move |&&(start, _)| start < end);
+    parts.map(move |&(start, bytes)| {
         let from = start.max(piece.device);
-        let to = (start + bytes).min(piece.device + piece.bytes);
-        (from < to).then(|| Kept {
-            host: piece.host + (from - piece.device),
-            device: from,
-            bytes: to - from,
-            ..*piece
-        })
-    });
-    parts.collect()
+        let to = (start + bytes).min(end);
+        Kept { host: piece.host + (from - piece.device), device: from, bytes: to - from, ..*piece }
+    })
 }

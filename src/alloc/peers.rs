@@ -21,12 +21,13 @@ impl DeviceAllocator {
     /// any more gets no further grants, but keeps those it has: ACL cannot take access away from a mapping. A
     /// [reset](Self::device_was_reset) of one of them ends this.
     ///
-    /// Fixed blocks need no grants, only the links.
+    /// Fixed blocks need no grants, only the links: where all are (`expandable_segments:False`) a library without
+    /// `aclrtMemSetAccess` will do, until memory is imported or a buffer grows.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] for unknown devices, for `device` itself, and for devices that cannot reach one another;
-    /// [`Error::Driver`] when the driver refuses, also where the library has no `aclrtMemSetAccess`. The set of peers is
+    /// [`Error::Driver`] when the driver refuses, also where the library has no `aclrtMemSetAccess` for growable segments. The set of peers is
     /// unchanged then; grants made before the failure stay. [`Error::State`] when one of the devices was reset meanwhile;
     /// [`peers`](Self::peers) says what is left.
     pub fn set_peers(&self, device: DeviceId, peers: &[DeviceId]) -> Result<()> {
@@ -60,9 +61,11 @@ impl DeviceAllocator {
         }
         let before = core::mem::replace(&mut core.peers, wanted.clone());
         let (chunks, generation) = (core.mapped_chunks(), core.generation);
+        // Where all blocks are fixed, nothing need ever be granted.
+        let grows = core.config.expandable_segments && core.reservable;
         drop(core);
         let fresh: Vec<DeviceId> = wanted.iter().copied().filter(|peer| !before.contains(peer)).collect();
-        let granted = if chunks.is_empty() && !fresh.is_empty() && !self.driver.can_set_access() {
+        let granted = if chunks.is_empty() && grows && !fresh.is_empty() && !self.driver.can_set_access() {
             Err(missing(device))
         } else {
             chunks.iter().try_for_each(|&chunk| caller.grant(chunk, &fresh))

@@ -67,7 +67,8 @@ impl Unwanted {
     }
 }
 
-/// A block of page-locked host memory with the content of a stretch of device memory.
+/// Page-locked host memory with the content of a stretch of device memory. Several may lie in one block of the host; all
+/// of those go from hand to hand together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Address on the host.
@@ -76,6 +77,8 @@ pub(crate) struct Kept {
     pub(crate) device: u64,
     /// Bytes of both.
     pub(crate) bytes: u64,
+    /// Whether a block of the host begins with it, and goes back with it.
+    pub(crate) owns: bool,
     /// Whether the memory on the host is that of a content store, not the driver's.
     pub(crate) stored: bool,
 }
@@ -226,8 +229,7 @@ impl Core {
         chunks
     }
 
-    /// Stretches of live memory of a pool: address and bytes, in address order within a segment. What was claimed is not
-    /// touched.
+    /// Stretches of live memory of a pool: address and bytes, in the order of addresses. What was claimed is not touched.
     pub(crate) fn live_stretches(&self, pool: PoolIndex) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let used = |id: &BlockId| self.blocks[*id].state == State::Live && !self.blocks[*id].claimed;
@@ -436,7 +438,7 @@ impl Core {
         asleep.map(|pool| self.pools.get(pool).active.stats[0].current).sum()
     }
 
-    /// All blocks of a pool, in address order within a segment.
+    /// All blocks of a pool, in the order of addresses.
     pub(super) fn blocks_of(&self, pool: PoolIndex) -> impl Iterator<Item = BlockId> {
         self.firsts_of(pool).into_iter().flat_map(|first| self.blocks.from(first))
     }
