@@ -144,6 +144,13 @@ fn claimed_blocks_stay_out_of_what_is_done_to_their_pool() {
     );
     let slept = world.alloc.sleep(None, &["sleeper"], SleepMode::Offload).unwrap();
     assert_eq!(slept.host_bytes, 8 * M, "nobody reads a bad page");
+    // Nor does the device get it back, to give it to somebody else.
+    assert_eq!((slept.returned_bytes, slept.device_bytes), (12 * M - bytes, 12 * M - bytes));
+    assert_eq!((world.reserved(), world.sim.physical_bytes(0)), (bytes, bytes));
+    assert!(world.sim.is_backed(claimed.0, bytes));
+    assert_eq!(world.alloc.sleep(None, &["sleeper"], SleepMode::Discard).unwrap().pools, 0);
+    world.alloc.empty_cache(None).unwrap();
+    assert_eq!(world.reserved(), bytes);
     assert_eq!(world.alloc.wake(None, &["sleeper"]).unwrap().copied_bytes, 8 * M);
     assert_eq!(world.stats().allocated_bytes.all.current, 8 * M as i64 + bytes as i64);
     [blocks[0], claimed, blocks[2]].into_iter().for_each(|block| world.alloc.deallocate(block).unwrap());

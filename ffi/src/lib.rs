@@ -390,8 +390,9 @@ pub extern "C" fn ascend_alloc_empty_cache(device: c_int) -> c_int {
 /// Hands out free memory that lies in size bytes from address on, as one block, so that nobody else gets it: for memory
 /// that is bad. *block gets its first address, or NULL when none of the range is free, and *claimed, which may be null,
 /// its bytes; it may reach beyond the range. A range may hold several pieces: call until there is none. Live blocks are
-/// left alone, and memory that waits for streams or is with the device because its pool sleeps. The block belongs to the
-/// caller, counts as allocated, and can be freed like any other; no work may use it: what was queued on its memory need
+/// left alone, and memory that waits for streams or is with the device because its pool sleeps; the chunks of what was
+/// claimed before stay when their pool falls asleep. The block belongs to the caller, counts as allocated, and can be freed
+/// like any other; no work may use it: what was queued on its memory need
 /// not be over. Waits for nothing, and asks nothing of the device.
 ///
 /// Callable from any thread.

@@ -13,7 +13,8 @@ impl DeviceAllocator {
     ///
     /// Live blocks are left alone, memory that waits for streams too; what is freed there later has to be claimed then.
     /// The block counts as allocated, is freed like any other, and no work may use it: what was queued on its memory need
-    /// not be over. Waits for nothing, and asks nothing of the device. Memory of a pool that sleeps is with the device.
+    /// not be over. Waits for nothing, and asks nothing of the device. Memory of a pool that sleeps is with the device; the
+    /// chunks of what was claimed before stay when a pool falls asleep.
     ///
     /// # Errors
     ///

@@ -90,9 +90,9 @@ impl Core {
         pool != DEFAULT && self.pools.get(pool).sleep.is_some()
     }
 
-    /// Whether a pool has memory behind it.
+    /// Whether a pool has memory behind it that sleep takes away.
     pub(crate) fn has_memory(&self, pool: PoolIndex) -> bool {
-        self.pools.get(pool).reserved.stats[0].current > 0
+        self.pools.get(pool).reserved.stats[0].current > 0 && !self.chunks_of(pool).is_empty()
     }
 
     /// Why a pool cannot be put to sleep.
@@ -218,13 +218,20 @@ impl Core {
         users
     }
 
-    /// The chunks of a pool, with the address of each.
+    /// The chunks of a pool that sleep takes away, with the address of each. Those with claimed memory stay, so that
+    /// nobody gets it.
     pub(crate) fn chunks_of(&self, pool: PoolIndex) -> Vec<(u64, Spare)> {
+        let claimed = self.blocks_of(pool).filter(|&id| self.blocks[id].claimed);
+        let claimed: Vec<(u64, u64)> =
+            claimed.map(|id| (self.blocks[id].addr, self.blocks[id].end())).collect();
         let mut chunks = Vec::new();
         for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
-            let each = segment.each_chunk(self.limits.shift);
-            chunks
-                .extend(each.map(|(address, handle, span)| (address, Spare { handle, fresh: false, span })));
+            for (address, handle, span) in segment.each_chunk(self.limits.shift) {
+                let end = address + u64::from(span) * self.limits.granule;
+                if !claimed.iter().any(|&(first, last)| first < end && address < last) {
+                    chunks.push((address, Spare { handle, fresh: false, span }));
+                }
+            }
         }
         chunks
     }
@@ -422,13 +429,14 @@ impl Core {
     }
 
     /// Of live and waiting blocks of pools that sleep, the bytes without memory; and the bytes that are behind such
-    /// pools all the same.
+    /// pools all the same, and could go.
     pub(crate) fn bare_and_behind(&self) -> (u64, u64) {
         let asleep = self.pools.indices().filter(|&pool| self.is_asleep(pool));
         asleep.fold((0, 0), |(bare, behind), pool| {
             let of = self.pools.get(pool);
-            let (active, reserved) = (of.active.stats[0].current, of.reserved.stats[0].current);
-            (bare + (active - reserved).max(0) as u64, behind + reserved.max(0) as u64)
+            let without = (of.active.stats[0].current - of.reserved.stats[0].current).max(0) as u64;
+            let granules: u64 = self.chunks_of(pool).iter().map(|(_, spare)| u64::from(spare.span)).sum();
+            (bare + without, behind + granules * self.limits.granule)
         })
     }
 
