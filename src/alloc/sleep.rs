@@ -18,6 +18,7 @@ mod wake;
 use super::device::{Caller, Device};
 use super::pressure::is_in_plan;
 use super::{DeviceAllocator, PoolId};
+use crate::core::Core;
 use crate::core::plan::{Request, Spare, Step, granules_of};
 use crate::core::pool::{DEFAULT, PoolIndex};
 use crate::core::sleep::{Depth, Kept, Unwanted};
