@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::{SimDriver, Stream};
-use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter};
+use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::{BackingMode, CaptureMode, Sim, SimConfig, Task};
 
 const MIB: u64 = 1 << 20;
@@ -294,6 +294,52 @@ fn a_capture_that_begins_meanwhile_stops_the_emptying() {
     world.alloc.release_graph(pool).unwrap();
     world.alloc.empty_cache(None).unwrap();
     assert_eq!(world.reserved(), 0);
+    world.close();
+}
+
+/// The same for a pool that falls asleep: what is captured may use its memory.
+#[test]
+fn a_capture_that_begins_meanwhile_keeps_a_pool_awake() {
+    let rig = common::gated::Rig::new();
+    let (pool, graphs, side) = (rig.pool("weights"), rig.pool("graphs"), rig.stream());
+    let block = rig.alloc.allocate_in(pool, 10 * MIB, 0, side).unwrap();
+    let weak = rig.weak().1;
+    rig.once_at(common::gate::PASSED, move || {
+        weak.upgrade().unwrap().begin_capture(graphs, RouteFilter::ThisThread).unwrap();
+    });
+    let refused = rig.alloc.sleep(None, &["weights"], SleepMode::Discard);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    assert!(!rig.alloc.is_asleep(pool).unwrap() && rig.sim.is_backed(block.0, 10 * MIB));
+    rig.alloc.end_route(graphs).unwrap();
+    rig.alloc.release_graph(graphs).unwrap();
+    rig.alloc.sleep(None, &["weights"], SleepMode::Discard).unwrap();
+    assert!(rig.alloc.is_asleep(pool).unwrap());
+    rig.alloc.deallocate(block).unwrap();
+    rig.finish();
+}
+
+/// Blocks that were used on another stream wait for it until a capture has ended. The next one can have them.
+#[test]
+fn captures_in_a_row_use_the_same_memory() {
+    let mut world = common::Setup::default().build();
+    let alloc = world.alloc.clone();
+    let (home, other, side) = (world.stream(), world.stream(), world.stream());
+    let pool = alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let graphs: Vec<_> = (0..6)
+        .map(|at| {
+            let capture = alloc.capture(pool, RouteFilter::All).unwrap();
+            let block = world.alloc(64 * MIB, if at < 3 { home } else { other });
+            if at != 2 {
+                world.record(block, side);
+            }
+            world.free(block);
+            capture.finish()
+        })
+        .collect();
+    assert_eq!(world.reserved(), 64 * MIB);
+    drop(graphs);
+    alloc.release_pool(pool).unwrap();
+    drop(alloc);
     world.close();
 }
 

@@ -10,7 +10,7 @@ use ascend_alloc::{
     Config, DeviceAlloc, DeviceAllocator, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolOptions,
     RouteFilter, SleepMode,
 };
-use ascend_sim::{BackingMode, Location, Sim, SimConfig, Soc};
+use ascend_sim::{BackingMode, CaptureMode, Location, Sim, SimConfig, Soc};
 use common::M;
 use common::gate::GatedDriver;
 
@@ -227,4 +227,40 @@ fn no_reservation_is_released_once_a_capture_has_begun() {
     });
     rig.alloc.empty_cache(None).unwrap();
     assert_eq!(rig.alloc.stats(0).unwrap().reserved_address_space, 0);
+}
+
+/// An event that another thread is about to record when a capture begins would be a part of the graph, and could never be
+/// asked about again.
+#[test]
+fn no_event_of_another_thread_comes_into_a_capture() {
+    let rig = Rig::new(64 * M);
+    let stream = Stream(rig.sim.create_stream().unwrap());
+    let pool = rig.alloc.create_pool(0, PoolOptions::default()).unwrap();
+    let block = rig.alloc.allocate(0, 4 * M, 0, stream).unwrap();
+    rig.alloc.deallocate(block).unwrap();
+    rig.sim.set_logging(true);
+    let held = rig.hold_up("aclrtRecordEvent");
+    let (at, begun) = channel();
+    std::thread::scope(|scope| {
+        let emptying = scope.spawn(|| rig.alloc.empty_cache(None));
+        held.reached();
+        let capturing = scope.spawn(|| {
+            rig.sim.set_device(0).unwrap();
+            let capture = rig.alloc.capture(pool, RouteFilter::CapturedWith(stream)).unwrap();
+            rig.sim.capture_begin(stream.0, CaptureMode::Relaxed).unwrap();
+            at.send(()).unwrap();
+            capture
+        });
+        // Time for a capture that waits for nobody.
+        let _waits = begun.recv_timeout(std::time::Duration::from_millis(50));
+        drop(held);
+        emptying.join().unwrap().unwrap();
+        drop(capturing.join().unwrap());
+    });
+    rig.sim.capture_end(stream.0).unwrap();
+    let calls = rig.sim.take_log();
+    let place = |name| calls.iter().position(|call| call.function == name).expect("it was called");
+    assert!(place("aclrtRecordEvent") < place("aclmdlRICaptureBegin"), "{calls:#?}");
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!(rig.alloc.stats(0).unwrap().reserved_bytes.all.current, 0);
 }

@@ -1739,7 +1739,9 @@ int ascend_alloc_pool_end(uint64_t pool);
  ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
  is moved, given back or waited for: a request that free and new memory cannot serve fails. Several graphs may share a
  pool if they never run at the same time and run in the order they were captured in. The default pool is refused;
- ASCEND_ALLOC_STATUS_STATE while the pool sleeps.
+ ASCEND_ALLOC_STATUS_STATE while the pool sleeps. To be called before the driver begins to capture: streams that may
+ still use the pool's free memory are asked now, by an event each, and no event that another thread is recording comes
+ into the graph.
 
  Callable from any thread.
  */

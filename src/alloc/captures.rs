@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::device::Caller;
 use super::pools::{known, unknown};
+use super::requests::Guard;
 use super::routes::RouteFilter;
 use super::{DeviceAllocator, DevicePtr, PoolId};
 use crate::core::Core;
@@ -116,7 +117,9 @@ impl DeviceAllocator {
     /// Begins a capture into a pool: from now on its addresses stay mapped, and the requests that the filter
     /// takes go to it ([`RouteFilter::CapturedWith`] takes those of one capture). Several graphs may
     /// share a pool if they never run at the same time and run in the order they were captured in, as in
-    /// PyTorch. Until the capture ends, nothing of the device's memory is moved or given back: a request that free and
+    /// PyTorch. To be called before the driver begins to capture: streams whose work on the pool's free memory may not be over are
+    /// asked now, by an event each, because they cannot be later, and no event that another thread is recording comes into the
+    /// capture. Until the capture ends, nothing of the device's memory is moved or given back: a request that free and
     /// new memory cannot serve fails, and its error says so.
     ///
     /// # Errors
@@ -149,19 +152,13 @@ impl DeviceAllocator {
             return Err(unknown(pool));
         }
         let state = self.device(pool.device)?;
-        let mut core = state.core.lock();
-        let index = known(&core, pool)?;
-        if core.is_asleep(index) {
-            return Err(Error::State {
-                operation: "capturing into a pool",
-                reason: "it sleeps; wake it first",
-            });
-        }
+        let caller = self.caller(state);
+        let (mut core, index) = caller.ready_for_capture(pool)?;
         core.pools.get_mut(index).holders += 1;
         fix(&mut core, index);
         core.capturing += 1;
         let generation = core.generation;
-        drop(core);
+        caller.let_record(core);
         Ok((state.routes.begin(pool.serial, filter, Some(generation)), generation))
     }
 
@@ -229,6 +226,28 @@ impl DeviceAllocator {
                 core.unfix(index);
             }
             self.pool_was_left(state, core, pool.serial);
+        }
+    }
+}
+
+impl<'a> Caller<'a> {
+    /// The pool of a capture that begins, which can be captured into. Nobody can be asked until it ends, so first the streams
+    /// that the pool's free memory may still be used on are asked whether they have passed.
+    fn ready_for_capture(&'a self, pool: PoolId) -> Result<(Guard<'a>, PoolIndex)> {
+        let mut core = self.device.core.lock();
+        let mut asked = false;
+        loop {
+            let index = known(&core, pool)?;
+            if core.is_asleep(index) {
+                return Err(Error::State {
+                    operation: "capturing into a pool",
+                    reason: "it sleeps; wake it first",
+                });
+            }
+            if core.capturing > 0 || core::mem::replace(&mut asked, true) || !core.is_in_doubt(index) {
+                return Ok((core, index));
+            }
+            core = self.learn(core);
         }
     }
 }

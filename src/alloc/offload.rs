@@ -137,6 +137,10 @@ impl Caller<'_> {
                 let stretches = core.live_stretches(pool);
                 copies.extend(kept.iter().flat_map(|piece| still_live(piece, &stretches)));
             }
+            // Then there is nothing to wait for, which nobody may do during a capture.
+            if copies.is_empty() && !pools.iter().any(|&pool| core.is_copying(pool)) {
+                return Ok(0);
+            }
         }
         let queued: DriverResult<()> = copies.iter().try_for_each(|&piece| self.queue_copy(piece, false));
         let waited = self.wait_for_copies();

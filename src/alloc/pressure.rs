@@ -38,10 +38,10 @@ pub(super) struct UnderWay<'a> {
 }
 
 impl<'a> UnderWay<'a> {
-    /// A plan of this thread begins, if it holds memory.
-    pub(super) fn begin(device: &'a Device, core: &mut Core, holds: bool) -> Self {
+    /// A plan of this thread begins, if it holds memory; whether it `records` events.
+    pub(super) fn begin(device: &'a Device, core: &mut Core, holds: bool, records: bool) -> Self {
         PERFORMED.with(|plans| plans.set(plans.get() + u32::from(holds)));
-        Self { device, plan: holds.then(|| core.transit.begin(thread::current().id())) }
+        Self { device, plan: holds.then(|| core.transit.begin(thread::current().id(), records)) }
     }
 
     /// The plan is committed.
@@ -118,6 +118,21 @@ impl Caller<'_> {
             request.fail_by_reset();
         }
         core
+    }
+
+    /// Waits until no other thread records events any more that it began to record before; one second at most, because
+    /// what hands queued work over for them may in turn wait for this thread.
+    pub(super) fn let_record(&self, mut core: Guard<'_>) {
+        let (until, this) = (core.transit.last(), thread::current().id());
+        if !core.transit.is_recording(until, this) {
+            return;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        core.transit.waiting += 1;
+        while core.transit.is_recording(until, this)
+            && !self.device.settled.wait_until(&mut core, deadline).timed_out()
+        {}
+        core.transit.waiting -= 1;
     }
 
     /// Before a request fails: waits for one of the plans, of any thread, that were made before it came

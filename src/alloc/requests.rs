@@ -185,7 +185,8 @@ impl Caller<'_> {
             core.take_names_in(back);
         }
         self.follow_epochs(&core, &step);
-        let mut under_way = UnderWay::begin(self.device, &mut core, step.may_help_others());
+        let mut under_way =
+            UnderWay::begin(self.device, &mut core, step.may_help_others(), step.records_events());
         let (generation, sourced) = (core.generation, matches!(step, Step::Classic(_, _, _, Some(_))));
         drop(core);
         let mut calls = DriverCalls::default();

@@ -298,6 +298,14 @@ impl Caller<'_> {
                 sunk.iter().for_each(|&pool| core.set_copying(pool, false));
             }
         }
+        let captured = || {
+            let reason = "a graph is captured on this device since; end that first";
+            let error = Error::State { operation: "putting a pool to sleep", reason };
+            (self.device.core.lock().capturing > 0).then_some(error)
+        };
+        if let Some(error) = captured() {
+            return (kept, Err(error));
+        }
         if mode == SleepMode::Offload {
             for (&pool, kept_of) in pools.iter().zip(&mut kept).filter(|(pool, _)| !sunk.contains(pool)) {
                 match self.offload(pool, generation) {
@@ -306,7 +314,8 @@ impl Caller<'_> {
                 }
             }
         }
-        (kept, self.take_away(pools))
+        let taken = captured().map_or_else(|| self.take_away(pools), Err);
+        (kept, taken)
     }
 
     /// Waits until no queued work can touch memory of the pools, and notes that.

@@ -5,9 +5,20 @@
 //! until the last capture has ended: requests get what is free or new, or fail.
 
 use super::Core;
+use super::block::State;
 use super::plan::{GiveBack, Remap, Request, Step};
+use super::pool::PoolIndex;
 
 impl Core {
+    /// Whether streams may still use free memory of a pool, as far as is known.
+    pub(crate) fn is_in_doubt(&self, pool: PoolIndex) -> bool {
+        self.blocks_of(pool).any(|id| match self.blocks[id].state {
+            State::Waiting => true,
+            State::Free => !self.is_quiescent(id),
+            State::Live | State::Busy | State::Hole => false,
+        })
+    }
+
     /// The next step of a request while a graph is being captured.
     pub(crate) fn step_during_capture(&mut self, request: &mut Request) -> Step {
         let step = match self.uses_reservations(request) {

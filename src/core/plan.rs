@@ -296,7 +296,12 @@ impl Step {
     /// way, or an event that is being recorded and can then be waited for.
     pub(crate) fn may_help_others(&self) -> bool {
         let carries = matches!(self, Self::Remap(_) | Self::Classic(..) | Self::GiveBack(_));
-        carries || matches!(self, Self::Record(_) | Self::RecordAndAsk(_) | Self::Join(..))
+        carries || self.records_events()
+    }
+
+    /// Whether events are recorded on streams: that of a capture that begins meanwhile must not be among them.
+    pub(crate) fn records_events(&self) -> bool {
+        matches!(self, Self::Record(_) | Self::RecordAndAsk(_) | Self::Join(..))
     }
 }
 
@@ -316,28 +321,38 @@ impl GiveBack {
     }
 }
 
+/// A plan that is being performed.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    number: u64,
+    /// Who performs it.
+    by: ThreadId,
+    /// Whether it records events.
+    records: bool,
+}
+
 /// Plans that hold memory and are being performed, so that nobody fails for what is on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Transit {
     /// The number of the last plan made.
     last: u64,
-    /// The plans under way, in the order they were made, and who performs each.
-    under_way: SmallVec<[(u64, ThreadId); 8]>,
+    /// The plans under way, in the order they were made.
+    under_way: SmallVec<[Plan; 8]>,
     /// Threads that wait for one to end.
     pub(crate) waiting: u32,
 }
 
 impl Transit {
-    /// A plan of a thread begins; its number.
-    pub(crate) fn begin(&mut self, by: ThreadId) -> u64 {
+    /// A plan of a thread begins, which `records` events or not; its number.
+    pub(crate) fn begin(&mut self, by: ThreadId, records: bool) -> u64 {
         self.last += 1;
-        self.under_way.push((self.last, by));
+        self.under_way.push(Plan { number: self.last, by, records });
         self.last
     }
 
     /// The plan is over.
     pub(crate) fn end(&mut self, plan: u64) {
-        self.under_way.retain(|&mut (known, _)| known != plan);
+        self.under_way.retain(|known| known.number != plan);
     }
 
     /// The number of the last plan made so far.
@@ -348,7 +363,13 @@ impl Transit {
     /// How many of the plans made up to that one are under way, without those of a thread, which it cannot wait for: a
     /// function that it calls for one of them has called the allocator.
     pub(crate) fn count_until(&self, until: u64, without: ThreadId) -> usize {
-        self.under_way.iter().filter(|&&(plan, by)| plan <= until && by != without).count()
+        self.under_way.iter().filter(|plan| plan.number <= until && plan.by != without).count()
+    }
+
+    /// Whether other threads than that one perform plans made up to `until` that record events.
+    pub(crate) fn is_recording(&self, until: u64, without: ThreadId) -> bool {
+        let records = |plan: &Plan| plan.records && plan.number <= until && plan.by != without;
+        self.under_way.iter().any(records)
     }
 
     /// Whether any plan is under way.

@@ -168,6 +168,11 @@ impl Core {
         }
     }
 
+    /// Whether copies of the content of a pool may still run.
+    pub(crate) fn is_copying(&self, pool: PoolIndex) -> bool {
+        self.pools.get(pool).sleep.as_ref().is_some_and(|sleep| sleep.copying)
+    }
+
     /// Notes that copies on the default stream may still read memory of a pool that was about to sleep, which was live
     /// when they were queued: none of it is moved or handed out before that stream has passed them.
     pub(crate) fn shield(&mut self, pool: PoolIndex, pieces: &[Kept]) {

@@ -41,8 +41,8 @@ pub const NAMED: &str = "a chunk was named";
 /// What is told when a chunk of another process was imported.
 pub const IMPORTED: &str = "a chunk was imported";
 
-/// A function that is told of a call that moves, names, imports or copies memory or asks about a capture, by its ACL
-/// name, before it is made; and of [`WAITED`], [`PASSED`], [`FREED`], [`NAMED`] and [`IMPORTED`].
+/// A function that is told of a call that moves, names, imports or copies memory, records an event or asks about a
+/// capture, by its ACL name, before it is made; and of [`WAITED`], [`PASSED`], [`FREED`], [`NAMED`] and [`IMPORTED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -200,6 +200,7 @@ impl Driver for GatedDriver {
     }
 
     fn record_event(&self, device: DeviceId, event: Event, stream: Stream) -> DriverResult<()> {
+        self.tell("aclrtRecordEvent");
         self.inner.record_event(device, event, stream)?;
         self.holds.lock().unwrap().events.insert(event, stream);
         Ok(())

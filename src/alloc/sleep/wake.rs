@@ -77,7 +77,7 @@ impl Caller<'_> {
         remap: Remap,
     ) -> Result<(Guard<'a>, Option<(Phase, DriverError)>)> {
         let generation = core.generation;
-        let mut under_way = UnderWay::begin(self.device, &mut core, true);
+        let mut under_way = UnderWay::begin(self.device, &mut core, true, false);
         drop(core);
         let mut calls = DriverCalls::default();
         let mut done = perform::remap_chunks(self.performer(), &remap, &mut calls);
