@@ -265,6 +265,37 @@ fn files_take_turns_and_the_oldest_go() {
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
+/// What earlier processes put aside under the same name counts too, and nothing else that has such a name.
+#[test]
+fn files_of_earlier_runs_count_and_others_stay() {
+    for ending in ["txt", "zst"] {
+        let folder = folder(&format!("earlier-{ending}"));
+        let path = folder.join(format!("e.{ending}"));
+        let file = |number: u32| folder.join(format!("e.{number}.{ending}"));
+        // A file of the user's, and one whose name is none that is given.
+        std::fs::write(file(3), "precious").unwrap();
+        std::fs::write(folder.join(format!("e.04.{ending}")), "# ascend-alloc history 1\n").unwrap();
+        let mut last = 0;
+        for most in [4, 4, 2, 1] {
+            let (_, allocator) = allocator("", 1);
+            allocator.start_history_file(path.to_str().unwrap(), 300, most).unwrap();
+            for _ in 0..15 {
+                churn(&allocator, 100);
+            }
+            assert!(allocator.stop_history_file());
+            assert_eq!(allocator.failed_writes(), 0);
+            let mut numbers: Vec<u32> = (1..1000).filter(|&number| file(number).is_file()).collect();
+            numbers.retain(|&number| number != 3);
+            assert_eq!(numbers.len(), most as usize - 1, "{numbers:?}");
+            assert!(numbers.iter().all(|&number| number > last), "numbers go on: {numbers:?} after {last}");
+            last = numbers.last().copied().unwrap_or(last);
+        }
+        assert_eq!(std::fs::read(file(3)).unwrap(), b"precious");
+        assert!(folder.join(format!("e.04.{ending}")).is_file());
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+}
+
 /// A full disk: `/dev/full` takes nothing.
 /// Allocates and frees so often, and has the file written.
 fn churn(allocator: &DeviceAllocator, times: usize) {

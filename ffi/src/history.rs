@@ -346,8 +346,8 @@ pub extern "C" fn ascend_alloc_trace_stop() -> c_int {
 }
 
 /// Begins to write all events to a file, compressed if path ends with .zst; %p in it stands for the process. Beyond most_bytes the
-/// file gets a number before the first dot of its name and another one is begun; of most_files (at least 1) the oldest is removed. A file that is being written
-/// ends. docs/history.md has the format. Callable from any thread.
+/// file gets a number before the first dot of its name and another one is begun; of most_files (at least 1), those that an
+/// earlier process put aside under the same name among them, the oldest is removed. A file that is being written ends. docs/history.md has the format. Callable from any thread.
 ///
 /// # Safety
 ///

@@ -200,8 +200,8 @@ impl DeviceAllocator {
 
     /// Begins to write all events to a file, as lines of text: docs/history.md in the repository has the format.
     /// Compressed where the path ends with `.zst`; `%p` in it stands for the process. Beyond `most_bytes` bytes the
-    /// file gets a number before the first dot of its name and another one is begun; of `most_files` at most the
-    /// oldest is removed. A file that is being written ends. The setting `history_file` does the same from the
+    /// file gets a number before the first dot of its name and another one is begun; of `most_files` at most, those that
+    /// an earlier process put aside under the same name among them, the oldest is removed. A file that is being written ends. The setting `history_file` does the same from the
     /// start.
     ///
     /// # Errors

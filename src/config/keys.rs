@@ -405,7 +405,7 @@ pub(super) static KEYS: [Key; 42] = [
         "history_files",
         Slot::Count { least: 1, most: 1000, field: field!(observe.history_files) },
         Reach::Everything,
-        "How many history files there are at most, with the one being written; the oldest is removed.",
+        "How many history files there are at most, with the one being written and those that an earlier process put aside under the same name; the oldest is removed.",
     ),
     own(
         "trace_file",

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use super::context::{ContextId, context};
 use super::event::{Action, Event};
 use super::log::Batch;
-use super::output::Output;
+use super::output::{Output, beginning};
 use super::paths::OwnPath;
 use super::writer::Sink;
 
@@ -119,9 +119,11 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Files of at most `most_bytes` bytes (a little more: they end with a whole piece), at most `most_files` of them.
+    /// Those that an earlier process has put aside under the same name count too.
     pub(crate) fn new(path: OwnPath, most_bytes: u64, most_files: u32) -> Self {
-        let (aside, explained) = Default::default();
-        Self { path, most_bytes, most_files, file: None, aside, number: 0, explained, lost: 0 }
+        let (left, number) = path.left_aside(is_history);
+        let (aside, explained) = (left.into(), BTreeSet::new());
+        Self { path, most_bytes, most_files, file: None, aside, number, explained, lost: 0 }
     }
 
     /// Puts a file that is long enough aside, and removes the oldest if there are too many. One that cannot be put aside
@@ -140,7 +142,11 @@ impl Journal {
         self.file = None;
         self.number = number;
         self.aside.push_back(aside);
-        // So many have numbers beside the one that is written.
+        self.thin()
+    }
+
+    /// Removes the oldest where there are too many beside the one that is written.
+    fn thin(&mut self) -> io::Result<()> {
         let mut removed = Ok(());
         while self.aside.len() as u64 >= u64::from(self.most_files)
             && let Some(oldest) = self.aside.pop_front()
@@ -173,17 +179,26 @@ impl Journal {
     }
 }
 
+/// Whether a file is a history: whatever else has such a name is not touched.
+fn is_history(path: &Path) -> bool {
+    let title = TITLE.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    beginning(path, title.len()).is_ok_and(|begins| begins == title.as_bytes())
+}
+
 impl Sink for Journal {
     fn write(&mut self, batch: &Batch, _last: bool) -> io::Result<()> {
         if self.file.is_some() && batch.events.is_empty() && batch.lost == 0 {
             return Ok(());
         }
-        let turned = self.turn();
+        let mut turned = self.turn();
         let begins = self.file.is_none();
         if begins {
             self.explained.clear();
             match Output::create(self.path.path()) {
-                Ok(file) => self.file = Some(file),
+                Ok(file) => {
+                    self.file = Some(file);
+                    turned = turned.and(self.thin());
+                }
                 Err(error) => {
                     self.lost += batch.events.len() as u64 + batch.lost;
                     return Err(error);

@@ -1,11 +1,28 @@
 //! A file that grows by whole pieces, compressed or not.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// How hard a piece is compressed: fast enough for millions of events a second.
 const LEVEL: i32 = 3;
+
+/// The first bytes of a file that was written so.
+pub(super) fn beginning(path: &Path, bytes: usize) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut begins = vec![0; bytes];
+    if is_compressed(path) {
+        zstd::Decoder::new(file)?.read_exact(&mut begins)?;
+    } else {
+        (&file).read_exact(&mut begins)?;
+    }
+    Ok(begins)
+}
+
+/// By its name.
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "zst")
+}
 
 /// A file that is appended to. Each piece is compressed on its own, so that what is there is a whole
 /// file at any time; a piece that could not be written whole is taken away again.
@@ -19,8 +36,7 @@ pub(super) struct Output {
 impl Output {
     /// An empty file in the place of what was there, compressed if its name ends with `.zst`.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let compressed = path.extension().is_some_and(|ending| ending == "zst");
-        Ok(Self { file: File::create(path)?, compressed, written: 0 })
+        Ok(Self { file: File::create(path)?, compressed: is_compressed(path), written: 0 })
     }
 
     /// Adds a text.

@@ -54,6 +54,41 @@ impl OwnPath {
         (Self { path, for_ever: false }, number)
     }
 
+    /// The files with a number before the first dot of this path's name that earlier users of it have left, the oldest
+    /// first: those that `is_ours` and that nobody of this process has. And the highest number that any file has.
+    pub(crate) fn left_aside(&self, is_ours: impl Fn(&Path) -> bool) -> (Vec<Self>, u32) {
+        let mut found: Vec<(u32, PathBuf)> = self.numbered_files();
+        found.sort_unstable();
+        let highest = found.last().map_or(0, |&(number, _)| number);
+        let mut left = Vec::new();
+        for (_, path) in found.into_iter().filter(|(_, path)| is_ours(path)) {
+            let mut taken = TAKEN.lock();
+            if !taken.contains(&path) {
+                taken.push(path.clone());
+                left.push(Self { path, for_ever: self.for_ever });
+            }
+        }
+        (left, highest)
+    }
+
+    /// The files whose names are this path's with a number. Numbers that leave no room for as many more are none.
+    fn numbered_files(&self) -> Vec<(u32, PathBuf)> {
+        let folder = match self.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        // Without an answer nothing is known of earlier users.
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let number_of = |name: &Path| {
+            let words = name.to_str()?.split('.').filter_map(|word| word.parse::<u32>().ok());
+            let mut numbers = words.filter(|number| (1..u32::MAX / 2).contains(number));
+            numbers.find(|&number| numbered(&self.path, number).file_name() == name.file_name())
+        };
+        let files = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+        let named = files.filter_map(|entry| number_of(Path::new(&entry.file_name())));
+        named.map(|number| (number, numbered(&self.path, number))).collect()
+    }
+
     /// Keeps the path as long as that of the file it was put aside from.
     pub(crate) fn keep_as(&mut self, of: &Self) {
         self.for_ever = of.for_ever;
