@@ -121,7 +121,8 @@ pub struct BlockInfo {
 ///    new ones beyond the headroom (with room to spare, a wait of the stream on the device comes before
 ///    these where it opens much);
 /// 4. idle memory that cannot be moved is given back (classic segments; for a classic request idle chunks);
-/// 5. framework callbacks are asked to free something ([`add_memory_callback`](Self::add_memory_callback));
+/// 5. framework callbacks are asked to free something ([`add_memory_callback`](Self::add_memory_callback)), and what was
+///    imported, dropped and is not in use any more is released;
 /// 6. its stream waits for others on the device;
 /// 7. the host waits for single events;
 /// 8. the host waits for the device, where an epoch can be ended in no other way;

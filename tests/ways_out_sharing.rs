@@ -155,6 +155,39 @@ fn a_reset_in_the_middle_of_an_import_is_told_and_leaves_nothing() {
     }
 }
 
+/// What an exporter has freed is in use until the last importer has released it, so a request that lacks memory looks
+/// whether it can.
+#[test]
+fn imports_that_are_over_are_released_before_memory_runs_out() {
+    let rig = Rig::new();
+    let mut other = Other::start("sim");
+    let handle = other.export(3 * M);
+    let stream = rig.stream();
+    let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+    import.record_stream(stream);
+    rig.sim.submit(stream.0, Task::new("reads").reads(import.ptr().0, 3 * M, 1)).unwrap();
+    rig.gate.hold(stream);
+    drop(import);
+    // The memory of others on the device, and of the exporter, which goes with the import.
+    rig.sim.set_foreign_bytes(0, 100 * M);
+    let sim = rig.sim.clone();
+    rig.gate.watch(Some(Arc::new(move |call| {
+        if call == "aclrtUnmapMem" {
+            sim.set_foreign_bytes(0, 90 * M);
+        }
+    })));
+    let short = rig.alloc.allocate(0, 160 * M, 0, STREAM);
+    assert!(matches!(short, Err(Error::OutOfMemory(_))), "its stream still works: {short:?}");
+    assert_eq!(rig.alloc.imported_bytes(0).unwrap(), 4 * M);
+    rig.gate.finish(0, stream).unwrap();
+    let waits = rig.sim.count("aclrtSynchronizeStream") + rig.sim.count("aclrtSynchronizeDevice");
+    let block = rig.alloc.allocate(0, 160 * M, 0, STREAM).unwrap();
+    assert_eq!(rig.alloc.imported_bytes(0).unwrap(), 0);
+    assert_eq!(rig.sim.count("aclrtSynchronizeStream") + rig.sim.count("aclrtSynchronizeDevice"), waits);
+    rig.alloc.deallocate(block).unwrap();
+    rig.finish();
+}
+
 // ---- peers ----
 
 /// Whether a device has access to all chunks of a block.

@@ -14,7 +14,8 @@ use crate::stats::DriverCalls;
 use crate::sync::Mutex;
 
 /// A block of another process, mapped here. Dropping it releases it: once for all imports of one handle, and only
-/// when the streams that used it have passed.
+/// when the streams that used it have passed. That is seen with the next import, the drop of another one, whenever the cache is
+/// emptied, and when a request lacks memory: until then the memory stays in use, also when its exporter is done with it.
 pub struct ImportedBlock {
     allocator: Arc<DeviceAllocator>,
     /// Shared by all imports of the handle; taken out by the drop.
@@ -66,6 +67,8 @@ pub(in super::super) struct Imports {
     looking: usize,
     /// Streams that are gone since the first of these calls began: device (or all) and stream (or all).
     gone: Vec<(Option<DeviceId>, Option<Stream>)>,
+    /// Whether requests that lack memory ask for it.
+    asked: bool,
 }
 
 impl Imports {
@@ -215,6 +218,7 @@ impl DeviceAllocator {
             }
         };
         mapping.record(stream);
+        self.be_asked_for_imports();
         Ok(ImportedBlock {
             ptr: DevicePtr(mapping.base + parts.offset),
             bytes: parts.bytes,
@@ -222,6 +226,18 @@ impl DeviceAllocator {
             allocator: self.clone(),
             mapping: Some(mapping),
         })
+    }
+
+    /// From the first import on, requests that lack memory have what was imported and is not in use any more released:
+    /// of memory that its exporter has freed since, that is the last use.
+    fn be_asked_for_imports(self: &Arc<Self>) {
+        if core::mem::replace(&mut self.imports.lock().asked, true) {
+            return;
+        }
+        let this = Arc::downgrade(self);
+        self.hook
+            .callbacks
+            .add(Arc::new(move |_, _| this.upgrade().is_some_and(|this| this.collect_imports(false))));
     }
 
     /// Grants peers access to all chunks of an import.
@@ -334,22 +350,25 @@ impl DeviceAllocator {
         true
     }
 
-    /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`.
-    pub(in super::super) fn collect_imports(&self, wait: bool) {
+    /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`. Whether there was
+    /// any.
+    pub(in super::super) fn collect_imports(&self, wait: bool) -> bool {
         let mut imports = self.imports.lock();
         if imports.leaving.is_empty() {
-            return;
+            return false;
         }
         let leaving = core::mem::take(&mut imports.leaving);
         imports.looking += 1;
         let known = imports.gone.len();
         drop(imports);
+        let before = leaving.len();
         let mut left = Vec::new();
         for mut leaving in leaving {
             if !self.leave(&mut leaving, wait, known) {
                 left.push(leaving);
             }
         }
+        let released = left.len() < before;
         let mut guard = self.imports.lock();
         let imports = &mut *guard;
         for &(device, stream) in &imports.gone[known..] {
@@ -361,6 +380,7 @@ impl DeviceAllocator {
         if imports.looking == 0 {
             imports.gone.clear();
         }
+        released
     }
 
     fn map_import(
