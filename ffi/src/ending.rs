@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use allocator::DeviceAllocator;
 
-use crate::{acl_allocator, guard, process};
+use crate::{acl_allocator, guard, one_handle, process};
 
 static ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -30,6 +30,8 @@ pub unsafe extern "C" fn ascend_alloc_finish() -> c_int {
         acl_allocator::heed();
         if let Some(process) = process::process_if_set_up() {
             process.allocator.shut_down();
+            // Nobody is left to be told.
+            let _refused = one_handle::try_again(&process.driver, None);
             // SAFETY: the caller's promise.
             unsafe { process.driver.close_devices() };
         }

@@ -56,6 +56,7 @@ use allocator::DevicePtr;
 pub use arguments::AscendAllocRelease;
 use arguments::Versioned;
 pub use process::AscendAllocStatus;
+use process::Failure;
 
 /// The version of this library as text, such as "0.1.0".
 ///
@@ -370,7 +371,9 @@ pub extern "C" fn ascend_alloc_stream_destroyed(device: c_int, stream: *mut c_vo
 pub extern "C" fn ascend_alloc_device_was_reset(device: c_int) -> c_int {
     guard::release(|| {
         let device = process::device(device)?;
-        process::if_set_up().map_or(Ok(()), |allocator| Ok(allocator.device_was_reset(device)?))
+        process::if_set_up().map_or(Ok(()), |allocator| allocator.device_was_reset(device))?;
+        one_handle::device_was_reset(device);
+        Ok(())
     })
 }
 
@@ -383,7 +386,10 @@ pub extern "C" fn ascend_alloc_empty_cache(device: c_int) -> c_int {
     guard::release(|| {
         let device = process::device_or_all(device)?;
         acl_allocator::heed();
-        process::if_set_up().map_or(Ok(()), |allocator| Ok(allocator.empty_cache(device)?))
+        let Some(process) = process::process_if_set_up() else { return Ok(()) };
+        let emptied = process.allocator.empty_cache(device);
+        let given_back = one_handle::try_again(&process.driver, device);
+        emptied.map_err(Failure::from).and(given_back)
     })
 }
 

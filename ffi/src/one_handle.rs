@@ -2,19 +2,98 @@
 //!
 //! They come from a pool of the device that takes its memory from [`OneHandle`]: a reservation, one chunk of the
 //! same size, mapped as one piece. The pool never splits or merges, so a block is always the whole of its chunk.
+//!
+//! What the driver does not take back when no block can have it any more is kept apart, and tried again with the next
+//! request for such a block and whenever caches are emptied.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use allocator::config::Config;
-use allocator::driver::{AclDriver, DeviceId, Driver, DriverResult, PageKind, PhysicalHandle, Stream};
-use allocator::{DevicePtr, PoolId, PoolOptions, PoolSource};
+use allocator::driver::{
+    AclDriver, DeviceId, Driver, DriverResult, PageKind, PhysicalHandle, StateChanges, Stream,
+};
+use allocator::{DevicePtr, Error, PoolId, PoolOptions, PoolSource};
 use parking_lot::Mutex;
 
 use crate::process::{Failure, Process};
 
 /// The pools, by device.
 static POOLS: Mutex<BTreeMap<DeviceId, PoolId>> = Mutex::new(BTreeMap::new());
+/// What the driver has not taken back.
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+/// Resets that were dealt with; changed and read with [`LEFT`] in hand.
+static RESETS: AtomicU64 = AtomicU64::new(0);
+/// Resets of devices, from the first pool on.
+static CHANGES: OnceLock<Arc<StateChanges>> = OnceLock::new();
+
+/// A reservation in which nothing is mapped, and the chunk that was.
+struct Left {
+    device: DeviceId,
+    address: u64,
+    chunk: Option<PhysicalHandle>,
+}
+
+impl Left {
+    /// Gives it back, or as much of it as the driver takes.
+    fn give_back(&mut self, driver: &AclDriver) -> DriverResult<()> {
+        if let Some(chunk) = self.chunk {
+            driver.free_physical(self.device, chunk)?;
+            self.chunk = None;
+        }
+        driver.release(self.device, self.address)
+    }
+
+    /// The same; what the driver does not take is tried again later.
+    fn give_up(mut self, driver: &AclDriver) {
+        if self.give_back(driver).is_err() {
+            LEFT.lock().push(self);
+        }
+    }
+}
+
+/// Tries once more to give back what the driver has refused, of one device or of all; its first refusal.
+pub(crate) fn try_again(driver: &AclDriver, device: Option<DeviceId>) -> Result<(), Failure> {
+    heed();
+    let is_meant = |left: &mut Left| device.is_none_or(|device| device == left.device);
+    let (meant, resets): (Vec<Left>, u64) = {
+        let mut all = LEFT.lock();
+        (all.extract_if(.., is_meant).collect(), RESETS.load(Relaxed))
+    };
+    let mut refused = Ok(());
+    for mut left in meant {
+        if let Err(error) = left.give_back(driver) {
+            let mut all = LEFT.lock();
+            // After a reset meanwhile it may be another's.
+            if RESETS.load(Relaxed) == resets {
+                all.push(left);
+            }
+            refused = refused.and(Err(error));
+        }
+    }
+    refused.map_err(|error| Error::from(error).into())
+}
+
+/// A device was reset: what was left there is gone, and other memory may have its addresses and handles.
+pub(crate) fn device_was_reset(device: DeviceId) {
+    forget(|left| left.device == device);
+}
+
+fn forget(gone: impl Fn(&Left) -> bool) {
+    let mut all = LEFT.lock();
+    RESETS.fetch_add(1, Relaxed);
+    all.retain(|left| !gone(left));
+}
+
+/// Deals with resets that the runtime has told of.
+fn heed() {
+    let Some(changes) = CHANGES.get().filter(|changes| changes.any()) else { return };
+    for device in changes.drain_resets() {
+        // The last one stands for all from there on.
+        forget(|left| left.device.min(63) == device);
+    }
+}
 
 /// A block that is one handle.
 pub(crate) fn allocate(
@@ -32,6 +111,11 @@ pub(crate) fn allocate(
 }
 
 fn create(process: &Process, device: DeviceId) -> Result<PoolId, Failure> {
+    CHANGES.get_or_init(|| {
+        let changes = Arc::new(StateChanges::default());
+        process.driver.watch_states(&changes);
+        changes
+    });
     let mut options = PoolOptions::tagged("one_handle");
     options.no_split = true;
     options.source = Some(Arc::new(OneHandle {
@@ -83,13 +167,13 @@ impl OneHandle {
 impl PoolSource for OneHandle {
     fn allocate(&self, device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
         let driver = &*self.driver;
+        let _refused = try_again(driver, Some(device));
         let granule = driver.granularity(device, self.pages).ok()?;
         let bytes = bytes.checked_next_multiple_of(granule)?;
         let address = driver.reserve(device, bytes).ok()?;
-        let release = |_| driver.release(device, address);
-        let chunk = driver.malloc_physical(device, bytes, self.pages).map_err(release).ok()?;
-        let undo = |_| (driver.free_physical(device, chunk), driver.release(device, address));
-        self.put(device, address, bytes, chunk).map_err(undo).ok()?;
+        let undo = |chunk| Left { device, address, chunk }.give_up(driver);
+        let chunk = driver.malloc_physical(device, bytes, self.pages).map_err(|_| undo(None)).ok()?;
+        self.put(device, address, bytes, chunk).map_err(|_| undo(Some(chunk))).ok()?;
         self.chunks.lock().insert(address, (chunk, bytes));
         Some(address)
     }
@@ -110,8 +194,7 @@ impl PoolSource for OneHandle {
             return freed;
         }
         self.chunks.lock().remove(&address);
-        // An address that the driver keeps costs no memory.
-        let _released = self.driver.release(device, address);
+        Left { device, address, chunk: freed.is_err().then_some(chunk) }.give_up(&self.driver);
         Ok(())
     }
 }

@@ -158,6 +158,51 @@ static void give_back_what_was_refused(void) {
     CHECK(called("aclrtReserveMemAddress") == called("aclrtReleaseMemAddress"));
 }
 
+/* Whether the process has something of that kind of the driver. */
+static int is_left(const char *kind) {
+    static char text[1 << 16];
+    CHECK(acl_sim_leaks_json(text, sizeof text) < (int)sizeof text);
+    return strstr(text, kind) != NULL;
+}
+
+/* Ranges and handles that the driver does not take back are tried again later. */
+static void try_again_what_was_refused(const ascend_alloc_request_t *request) {
+    void *block = NULL;
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(!is_left("chunk") && !is_left("reservation"));
+    /* On the way back, at the first release; and the reservation of a request that got no memory. */
+    OK(ascend_alloc_allocate(request, &block));
+    OK(ascend_alloc_release(block));
+    acl_sim_fail("aclrtReleaseMemAddress", 1, 507899, 1);
+    CHECK(ascend_alloc_empty_cache(-1) == ASCEND_ALLOC_STATUS_DRIVER && said("aclrtReleaseMemAddress"));
+    acl_sim_fail("aclrtMallocPhysical", 1, 207001, 1);
+    CHECK(ascend_alloc_allocate(request, &block) == ASCEND_ALLOC_STATUS_OUT_OF_MEMORY);
+    acl_sim_clear_failures();
+    CHECK(stats_of(0).reserved_bytes.all.current == 0 && is_left("reservation"));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(!is_left("reservation"));
+    /* The handle of a request that could not be mapped. */
+    acl_sim_fail("aclrtMapMem", 1, 507899, 1);
+    acl_sim_fail("aclrtFreePhysical", 1, 507899, 1);
+    CHECK(ascend_alloc_allocate(request, &block) != ASCEND_ALLOC_STATUS_OK);
+    acl_sim_clear_failures();
+    CHECK(is_left("chunk") && is_left("reservation"));
+    OK(ascend_alloc_allocate(request, &block));
+    OK(ascend_alloc_release(block));
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(!is_left("chunk") && !is_left("reservation"));
+    /* What went with a reset is not given back: another's range may be there by now. */
+    OK(ascend_alloc_allocate(request, &block));
+    OK(ascend_alloc_release(block));
+    acl_sim_fail("aclrtReleaseMemAddress", 1, 507899, 1);
+    CHECK(ascend_alloc_empty_cache(-1) == ASCEND_ALLOC_STATUS_DRIVER);
+    acl_sim_clear_failures();
+    OK(ascend_alloc_device_was_reset(0));
+    long before = called("aclrtReleaseMemAddress");
+    OK(ascend_alloc_empty_cache(-1));
+    CHECK(called("aclrtReleaseMemAddress") == before);
+}
+
 static void requests(void) {
     set_up();
     ascend_alloc_request_t request;
@@ -204,6 +249,10 @@ static void requests(void) {
     CHECK(block == NULL);
     request.flags = 2;
     REFUSED(ascend_alloc_allocate(&request, &block));
+
+    request.alignment = 0;
+    request.flags = ASCEND_ALLOC_FLAG_ONE_HANDLE;
+    try_again_what_was_refused(&request);
 }
 
 static int asked;

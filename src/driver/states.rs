@@ -107,6 +107,17 @@ impl StateChanges {
         (!taken.all_streams).then_some(taken.streams)
     }
 
+    /// Takes all notes at once: the devices that were reset, of which 63 stands for all from there on. For owners that
+    /// need no order with other threads; ends of streams are forgotten.
+    pub fn drain_resets(&self) -> Vec<DeviceId> {
+        let _turn = self.turn();
+        let taken = self.take();
+        // Of one that is noted from here on the count stays behind.
+        let bits = self.reset.swap(0, Ordering::AcqRel);
+        self.done(&taken, core::iter::empty());
+        (0..Self::DEVICES).filter(|&device| bits & bit(device) != 0).collect()
+    }
+
     /// Whether the device was reset, and if so whether it was set again since.
     pub(crate) fn reset_of(&self, device: DeviceId) -> Option<bool> {
         let reset = self.reset.load(Ordering::Acquire) & bit(device) != 0;
@@ -185,6 +196,16 @@ mod tests {
         changes.done(&taken, core::iter::empty());
         assert!(changes.any());
         assert_eq!(changes.take().streams, [Stream(2)]);
+    }
+
+    #[test]
+    fn resets_are_taken_at_once() {
+        let changes = StateChanges::default();
+        assert_eq!(changes.drain_resets(), []);
+        changes.stream_ends(Stream(7));
+        [0, 3, 80].into_iter().for_each(|device| changes.device_was_reset(device));
+        assert_eq!(changes.drain_resets(), [0, 3, StateChanges::DEVICES - 1]);
+        assert_eq!((changes.any(), changes.drain(), changes.drain_resets()), (false, Some(vec![]), vec![]));
     }
 
     #[test]
