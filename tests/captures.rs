@@ -318,6 +318,59 @@ fn a_capture_that_begins_meanwhile_keeps_a_pool_awake() {
     rig.finish();
 }
 
+/// The graph gets the addresses of a pool that is entered inside of its capture.
+#[test]
+fn addresses_of_a_pool_inside_a_capture_stay_for_the_graph() {
+    let rig = rig(256 * MIB);
+    let user = rig.allocator.create_pool(0, PoolOptions::default()).unwrap();
+    let held = |pool| rig.allocator.pool_stats(pool).unwrap().reserved_bytes.all.current / MIB as i64;
+    let enter = |bytes| {
+        let inside = rig.allocator.route(user, RouteFilter::ThisThread).unwrap();
+        let block = rig.on_stream(bytes);
+        drop(inside);
+        rig.allocator.deallocate(block).unwrap();
+        block
+    };
+    let capture_one = |bytes| {
+        let capture = rig.allocator.capture(rig.pool, RouteFilter::Stream(rig.stream)).unwrap();
+        (enter(bytes), capture)
+    };
+    // What fails leaves nothing behind.
+    drop(capture_one(20 * MIB));
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(held(user), 0);
+    let (block, capture) = capture_one(20 * MIB);
+    let first = capture.finish();
+    rig.allocator.empty_cache(None).unwrap();
+    assert!(rig.sim.is_backed(block.0, 20 * MIB), "the graph's address is not mapped");
+    let second = capture_one(10 * MIB).1.finish();
+    // The other way round, too: neither keeps the other for ever.
+    let other = rig.allocator.capture(user, RouteFilter::Stream(rig.stream)).unwrap();
+    let outer = rig.allocator.route(rig.pool, RouteFilter::ThisThread).unwrap();
+    rig.allocator.deallocate(rig.on_stream(10 * MIB)).unwrap();
+    drop(outer);
+    let third = other.finish();
+    drop(first);
+    rig.allocator.empty_cache(None).unwrap();
+    let large = rig.allocator.allocate(0, 200 * MIB, 0, rig.stream).unwrap();
+    assert!(rig.sim.is_backed(block.0, 20 * MIB), "the graph's address is not mapped");
+    rig.allocator.deallocate(large).unwrap();
+    drop(second);
+    rig.allocator.empty_cache(None).unwrap();
+    assert!(held(user) > 0 && held(rig.pool) > 0, "the third graph has addresses of both");
+    drop(third);
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!((held(user), held(rig.pool)), (0, 0));
+    // Blocks of other streams are none of the capture's.
+    let capture = rig.allocator.capture(rig.pool, RouteFilter::Stream(Stream(77))).unwrap();
+    enter(20 * MIB);
+    let graph = capture.finish();
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!(held(user), 0);
+    drop(graph);
+    rig.allocator.check().unwrap();
+}
+
 /// Blocks that were used on another stream wait for it until a capture has ended. The next one can have them.
 #[test]
 fn captures_in_a_row_use_the_same_memory() {

@@ -1741,7 +1741,8 @@ int ascend_alloc_pool_end(uint64_t pool);
  pool if they never run at the same time and run in the order they were captured in. The default pool is refused;
  ASCEND_ALLOC_STATUS_STATE while the pool sleeps. To be called before the driver begins to capture: streams that may
  still use the pool's free memory are asked now, by an event each, and no event that another thread is recording comes
- into the graph.
+ into the graph. Where a route that begins later sends a request that the filter takes to another pool, the addresses of
+ that one stay mapped too (those of the default pool do not).
 
  Callable from any thread.
  */

@@ -83,7 +83,8 @@ pub struct PoolStats {
     pub reserved_bytes: StatArray,
     /// Address space reserved, bytes.
     pub reserved_address_space: u64,
-    /// Graphs whose addresses are baked in.
+    /// Graphs whose addresses are baked in; those of another pool that have some through a route inside of their captures count as
+    /// one.
     pub graphs: u32,
 }
 
@@ -95,7 +96,7 @@ impl PoolStats {
             active_bytes: pool.active.array(),
             reserved_bytes: pool.reserved.array(),
             reserved_address_space: pool.address_space,
-            graphs: pool.graphs,
+            graphs: pool.graphs + pool.guests,
         }
     }
 }

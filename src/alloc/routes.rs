@@ -144,13 +144,27 @@ impl Routes {
         innermost.then_some(route.number)
     }
 
-    /// The pool a request for a stream is sent to, if any. `captured_with` says whether the stream is captured
+    /// Where a request for a stream is sent, if anywhere. `captured_with` says whether the stream is captured
     /// into the same graph as another; it is asked without the lock.
-    pub(super) fn pool_for(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> Option<u64> {
+    pub(super) fn find(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> Option<Found> {
         let routes = self.list.lock().routes.clone();
-        let newest = routes.iter().rev().find(|route| route.filter.accepts(stream, captured_with));
-        newest.map(|route| route.pool)
+        let mut accepting = routes.iter().rev().filter(|route| route.filter.accepts(stream, captured_with));
+        let newest = accepting.next()?;
+        let inside = newest.capture.is_none() && routes.iter().any(|route| route.capture.is_some());
+        let capture =
+            if inside { accepting.find_map(|route| Some((route.pool, route.capture?))) } else { None };
+        Some(Found { pool: newest.pool, capture })
     }
+}
+
+/// Where a request is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The pool's serial.
+    pub(super) pool: u64,
+    /// A capture that the route lies inside of and that takes the request too: its pool, and how often the device had been
+    /// reset when it began. The graph gets the address.
+    pub(super) capture: Option<(u64, u64)>,
 }
 
 impl DeviceAllocator {
@@ -165,24 +179,41 @@ impl DeviceAllocator {
         if !state.routes.any() {
             return request(0);
         }
-        let mut pool = self.pool_for(state, stream);
+        let mut found = self.find_route(state, stream);
         loop {
-            let answer = request(pool);
+            if let Some(capture) = found.capture {
+                state.bake_in(found.pool, capture);
+            }
+            let answer = request(found.pool);
             if !matches!(answer, Err(Error::Argument { name: "pool", .. })) {
                 return answer;
             }
-            let now = self.pool_for(state, stream);
-            if core::mem::replace(&mut pool, now) == now {
+            let now = self.find_route(state, stream);
+            if core::mem::replace(&mut found, now) == now {
                 return answer;
             }
         }
     }
 
-    fn pool_for(&self, state: &Device, stream: Stream) -> u64 {
+    fn find_route(&self, state: &Device, stream: Stream) -> Found {
         // A stream of which that cannot be told is not captured, as far as routes are concerned.
         let graph_of = |stream| self.driver.capture_of(state.limits.device, stream).ok().flatten();
         let same_graph = |other| graph_of(stream).is_some_and(|it| graph_of(other) == Some(it));
-        state.routes.pool_for(stream, &same_graph).unwrap_or(0)
+        state.routes.find(stream, &same_graph).unwrap_or_default()
+    }
+}
+
+impl Device {
+    /// Sees to it that a pool's addresses stay for the graphs of a capture's pool: a request of the capture is about to get one
+    /// of them, through a route inside of it.
+    #[cold]
+    fn bake_in(&self, pool: u64, (capture, generation): (u64, u64)) {
+        let mut core = self.core.lock();
+        if core.generation == generation
+            && let (Some(pool), Some(into)) = (core.pools.find(pool), core.pools.find(capture))
+        {
+            core.bake_in(pool, into);
+        }
     }
 }
 
@@ -198,7 +229,7 @@ mod tests {
         let inner = routes.begin(2, RouteFilter::Stream(Stream(7)), None);
         let last = routes.begin(3, RouteFilter::Accepts(Arc::new(|stream| stream.0 > 100)), Some(5));
         assert!(routes.any());
-        let pool_for = |stream| routes.pool_for(Stream(stream), &|_| false);
+        let pool_for = |stream| routes.find(Stream(stream), &|_| false).map(|found| found.pool);
         assert_eq!([7, 8, 101].map(pool_for), [Some(2), Some(1), Some(3)]);
         std::thread::scope(|scope| {
             let other = scope.spawn(|| [7, 8].map(pool_for));

@@ -174,8 +174,12 @@ pub(crate) struct Pool {
     pub(crate) released: bool,
     /// Fixed blocks that are being taken for it.
     pub(crate) fetching: u32,
-    /// Graphs with its addresses baked in: while there is one, nothing of it is unmapped.
+    /// Graphs captured into it, with its addresses baked in: while there is one, nothing of it is unmapped.
     pub(crate) graphs: u32,
+    /// Pools whose graphs have addresses of it baked in, too.
+    pub(crate) guests: u32,
+    /// The pools whose addresses its own graphs have baked in besides.
+    hosts: Vec<PoolIndex>,
     /// Those of them that are released by the pool's name, which says no more.
     named: u32,
     /// Such graphs that a reset of the device has ended, and that are still to be released.
@@ -207,6 +211,8 @@ impl Pool {
             released: false,
             fetching: 0,
             graphs: 0,
+            guests: 0,
+            hosts: Vec::new(),
             named: 0,
             ended: 0,
             merging: false,
@@ -232,13 +238,14 @@ impl Pool {
 
     /// Whether nothing of it may be unmapped.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.graphs > 0
+        self.graphs > 0 || self.guests > 0
     }
 
     /// A reset has ended all graphs.
     pub(super) fn end_graphs(&mut self) {
         self.ended += core::mem::take(&mut self.named);
-        self.graphs = 0;
+        (self.graphs, self.guests) = (0, 0);
+        self.hosts.clear();
     }
 }
 
@@ -357,14 +364,31 @@ impl Core {
 
     /// Bakes the addresses of a pool into one more graph: nothing of it is unmapped from now on.
     pub(crate) fn fix(&mut self, pool: PoolIndex) {
-        if !self.pools.get(pool).is_fixed() {
-            for id in self.free_of(pool) {
-                if self.blocks[id].listed {
-                    self.unlist(id);
-                }
+        self.unlist_idle(pool);
+        self.pools.get_mut(pool).graphs += 1;
+    }
+
+    /// Bakes the addresses of a pool into the graphs of the pool `into` too, until the last of these is gone.
+    pub(crate) fn bake_in(&mut self, pool: PoolIndex, into: PoolIndex) {
+        let known = self.pools.get(into).hosts.contains(&pool);
+        if known || pool == DEFAULT || pool == into || self.is_asleep(pool) {
+            return;
+        }
+        self.unlist_idle(pool);
+        self.pools.get_mut(pool).guests += 1;
+        self.pools.get_mut(into).hosts.push(pool);
+    }
+
+    /// Takes what is idle of a pool out of the lists that others take it from, if it is not out of these yet.
+    fn unlist_idle(&mut self, pool: PoolIndex) {
+        if self.pools.get(pool).is_fixed() {
+            return;
+        }
+        for id in self.free_of(pool) {
+            if self.blocks[id].listed {
+                self.unlist(id);
             }
         }
-        self.pools.get_mut(pool).graphs += 1;
     }
 
     /// The same for a graph that will be released by the pool's name.
@@ -391,8 +415,19 @@ impl Core {
 
     /// A graph is gone.
     pub(crate) fn unfix(&mut self, pool: PoolIndex) {
-        let graphs = &mut self.pools.get_mut(pool).graphs;
-        *graphs = graphs.saturating_sub(1);
+        let of = self.pools.get_mut(pool);
+        of.graphs = of.graphs.saturating_sub(1);
+        let hosts = if of.graphs == 0 { core::mem::take(&mut of.hosts) } else { Vec::new() };
+        self.list_unfixed(pool);
+        for host in hosts {
+            let guests = &mut self.pools.get_mut(host).guests;
+            *guests = guests.saturating_sub(1);
+            self.list_unfixed(host);
+        }
+    }
+
+    /// Lets others have what is idle of a pool again, unless a graph still has its addresses.
+    fn list_unfixed(&mut self, pool: PoolIndex) {
         if self.pools.get(pool).is_fixed() {
             return;
         }
