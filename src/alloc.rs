@@ -423,9 +423,15 @@ impl DeviceAllocator {
     fn device(&self, id: DeviceId) -> Result<&Device> {
         self.heed();
         let place = self.place(id)?;
-        if let Some(state) = place.get() {
-            return Ok(state);
+        match place.get() {
+            Some(state) => Ok(state),
+            None => self.set_up(id, place),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_up<'a>(&'a self, id: DeviceId, place: &'a OnceLock<Device>) -> Result<&'a Device> {
         // Two threads may both ask the driver; the first to finish wins, the other's answer is dropped.
         let hooked = self.hook.is_set();
         let state = Device::new(id, &self.config, &*self.driver, hooked, self.host_page, &self.history)?;
