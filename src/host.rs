@@ -42,6 +42,7 @@ mod buffer;
 #[cfg(feature = "allocator-api2")]
 mod container;
 mod content;
+mod emptying;
 mod ends;
 mod front;
 mod observe;

@@ -3,112 +3,19 @@
 //! The numbers of B29, B31 and B34 are those of the bug reports, but for sizes that were rounded to powers of two
 //! there.
 
-use std::cell::Cell;
-use std::sync::Arc;
+mod host_bed;
+
 use std::time::Duration;
 
-use ascend_alloc::driver::{Driver, HostCopy, SimDriver, Stream};
+use ascend_alloc::Error;
+use ascend_alloc::driver::{Driver, HostCopy, Stream};
 use ascend_alloc::error::{HOST, OutOfMemoryCause, PointerKind};
-use ascend_alloc::host::{FreeOrder, HostPtr, PinnedAllocator, PinnedForm, PinnedOptions};
-use ascend_alloc::{Config, Error};
+use ascend_alloc::host::{FreeOrder, HostPtr, PinnedAllocator, PinnedOptions};
+use ascend_sim::SimConfig;
 use ascend_sim::exec::HostOp;
-use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc};
+use host_bed::{Bed, G, M, config};
 
 const K: u64 = 1 << 10;
-const M: u64 = 1 << 20;
-const G: u64 = 1 << 30;
-
-/// A machine with device memory to copy to and from, and an allocator of page-locked memory.
-struct Bed {
-    sim: Sim,
-    driver: Arc<SimDriver>,
-    pinned: PinnedAllocator,
-    device_memory: u64,
-    /// Copies so far: each has its own place on the device.
-    copies: Cell<u64>,
-}
-
-impl Bed {
-    fn new(options: PinnedOptions) -> Self {
-        Self::on(SimConfig { lag: LAG_NEVER, host_capacity: 8 * G, ..SimConfig::default() }, options)
-    }
-
-    fn on(config: SimConfig, options: PinnedOptions) -> Self {
-        let sim = Sim::new(config);
-        let driver = Arc::new(SimDriver::new(sim.clone()));
-        let pinned = PinnedAllocator::new(options, driver.clone()).expect("an allocator");
-        sim.set_device(0).expect("a device");
-        let device_memory = sim.malloc(16 * M, 0).expect("device memory");
-        Self { sim, driver, pinned, device_memory, copies: Cell::new(0) }
-    }
-
-    fn stream(&self) -> Stream {
-        Stream(self.sim.create_stream().expect("a stream"))
-    }
-
-    #[track_caller]
-    fn alloc(&self, bytes: u64) -> HostPtr {
-        let ptr = self.pinned.allocate(bytes, 0).expect("memory");
-        self.pinned.check().expect("a sound heap");
-        ptr
-    }
-
-    #[track_caller]
-    fn free(&self, ptr: HostPtr) {
-        self.pinned.deallocate(ptr).expect("freed");
-        self.pinned.check().expect("a sound heap");
-    }
-
-    /// Queues a copy of the block's first bytes to the device, and tells the allocator.
-    #[track_caller]
-    fn copy(&self, ptr: HostPtr, stream: Stream) {
-        let device = self.device_memory + self.copies.replace(self.copies.get() + 1) * 512;
-        let copy = HostCopy { host: ptr.address(), device, bytes: 512, to_host: false };
-        // SAFETY: the block is live, and the allocator hands it out again only when the stream has passed.
-        unsafe { self.driver.copy_async(0, copy, stream) }.expect("queued");
-        self.pinned.record_use(ptr, 0, stream).expect("recorded");
-    }
-
-    /// Ends all work of a stream, without the host learning of it.
-    fn finish(&self, stream: Stream) {
-        self.sim.executor().run_stream(0, stream.0).expect("a stream");
-    }
-
-    fn reserved(&self) -> u64 {
-        self.pinned.stats().allocated_bytes.current as u64
-    }
-
-    fn active(&self) -> (i64, i64) {
-        let stats = self.pinned.stats();
-        (stats.active_requests.current, stats.active_bytes.current)
-    }
-
-    fn regions(&self) -> u64 {
-        self.sim.count("aclrtMallocHost")
-    }
-
-    /// Gives everything back and looks what is left.
-    fn end(self) {
-        let Self { sim, pinned, device_memory, driver, .. } = self;
-        pinned.empty_cache_waiting().expect("emptied");
-        assert_eq!(pinned.stats().allocated_bytes.current, 0);
-        assert_eq!(pinned.stats().lost, 0);
-        drop(pinned);
-        drop(driver);
-        sim.free(device_memory).expect("freed");
-        let (free, total) = sim.host_memory();
-        assert_eq!(free, total, "all host memory is back");
-        let findings = sim.findings();
-        assert!(findings.is_empty(), "{findings:#?}");
-        assert_eq!(sim.count("aclrtCreateEventExWithFlag"), sim.count("aclrtDestroyEvent"), "events");
-    }
-}
-
-fn config(text: &str) -> PinnedOptions {
-    let config = Config::parse(text).expect("a configuration");
-    assert!(config.warnings().is_empty(), "{:?}", config.warnings());
-    PinnedOptions::from_config(&config)
-}
 
 #[test]
 fn b29_large_sizes_are_exact_and_small_ones_leave_them_alone() {
@@ -240,66 +147,6 @@ fn reuse_too_early(options: PinnedOptions) -> usize {
 fn the_order_rule_is_what_the_checker_sees() {
     assert_eq!(reuse_too_early(PinnedOptions::default()), 0);
     assert!(reuse_too_early(PinnedOptions { stream_order: false, ..PinnedOptions::default() }) > 0);
-}
-
-#[test]
-fn single_requests_waste_an_eighth_at_most() {
-    for text in ["", "pinned_max_round_threshold_mb:1024"] {
-        let bed = Bed::new(config(text));
-        let mut random = fastrand::Rng::with_seed(11);
-        for _ in 0..500 {
-            let bytes = (random.f64() * (600.0_f64 * 1048576.0 / 4096.0).ln()).exp() * 4096.0;
-            let bytes = bytes as u64;
-            let ptr = bed.pinned.allocate(bytes, 0).unwrap();
-            let got = bed.pinned.block_bytes(ptr).unwrap();
-            assert!(got >= bytes && (got - bytes) * 8 <= bytes, "{bytes}: {got}");
-            assert_eq!(ptr.address() % 64, 0);
-            bed.pinned.deallocate(ptr).unwrap();
-        }
-        bed.end();
-    }
-}
-
-/// How much more than was asked for is held at the peak, as a share.
-fn waste(sizes: &[u64]) -> f64 {
-    let config = SimConfig { host_capacity: 4 << 40, checker: false, ..SimConfig::default() };
-    let bed = Bed::on(config, PinnedOptions::default());
-    let blocks: Vec<_> = sizes.iter().map(|&bytes| bed.pinned.allocate(bytes, 0).unwrap()).collect();
-    let asked: u64 = sizes.iter().sum();
-    let peak = bed.pinned.stats().allocated_bytes.peak as u64;
-    assert!(peak >= asked);
-    let waste = (peak - asked) as f64 / asked as f64;
-    println!("{} sizes, {asked} bytes asked for, {peak} held: {:.3} % more", sizes.len(), waste * 100.0);
-    blocks.into_iter().for_each(|ptr| bed.pinned.deallocate(ptr).unwrap());
-    bed.end();
-    waste
-}
-
-/// The shapes of a decoder's weights: hidden size, feed-forward size, size of keys and values, layers, vocabulary.
-fn weights(hidden: u64, forward: u64, keys: u64, layers: u64, vocabulary: u64) -> Vec<u64> {
-    let mut elements = vec![vocabulary * hidden, vocabulary * hidden, hidden];
-    for _ in 0..layers {
-        elements.extend([hidden * hidden, keys * hidden, keys * hidden, hidden * hidden]);
-        elements.extend([forward * hidden, forward * hidden, hidden * forward, hidden, hidden]);
-    }
-    elements.into_iter().map(|count| count * 2).collect()
-}
-
-#[test]
-fn the_weights_of_two_models_waste_little() {
-    let mut sizes = weights(4096, 11_008, 4096, 32, 32_000);
-    sizes.extend(weights(4096, 14_336, 1024, 32, 128_256));
-    assert!(waste(&sizes) <= 0.05);
-}
-
-#[test]
-fn ten_thousand_sizes_waste_little() {
-    let seed = 20_261_129;
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
-    let (least, most) = ((64.0 * 1024.0_f64).ln(), (512.0 * 1024.0 * 1024.0_f64).ln());
-    let sizes: Vec<u64> = (0..10_000).map(|_| (least + random.f64() * (most - least)).exp() as u64).collect();
-    assert!(waste(&sizes) <= 0.05);
 }
 
 #[test]
@@ -524,92 +371,5 @@ fn the_thread_finds_what_has_passed() {
     while bed.pinned.stats().waiting_bytes > 0 {
         std::thread::yield_now();
     }
-    bed.end();
-}
-
-#[test]
-fn the_virtual_form_shrinks_in_the_middle() {
-    let config_text = "pin_memory_expandable_segments:True";
-    let sim = SimConfig {
-        lag: LAG_NEVER,
-        host_capacity: 2 * G,
-        backing: BackingMode::Mapped,
-        ..SimConfig::default()
-    };
-    let bed = Bed::on(sim, config(config_text));
-    let blocks: Vec<_> = (0..8).map(|_| bed.alloc(8 * M)).collect();
-    assert_eq!((bed.regions(), bed.reserved()), (0, 64 * M));
-    for ptr in &blocks {
-        // SAFETY: the block is live and 8 MiB long.
-        unsafe { ptr.as_ptr().write_bytes(0x5a, 8 << 20) };
-    }
-    bed.free(blocks[3]);
-    bed.free(blocks[4]);
-    assert_eq!(bed.pinned.empty_cache().unwrap(), 16 * M);
-    assert_eq!(bed.reserved(), 48 * M);
-    // SAFETY: the block is live.
-    assert_eq!(unsafe { blocks[5].as_ptr().read() }, 0x5a);
-    // The hole is filled again before anything else grows.
-    let again = bed.alloc(16 * M);
-    assert_eq!(again.address(), blocks[3].address());
-    bed.free(again);
-    for index in [0, 1, 2, 5, 6, 7] {
-        bed.free(blocks[index]);
-    }
-    bed.end();
-}
-
-#[test]
-fn without_virtual_memory_there_are_regions() {
-    let sim = SimConfig { host_capacity: 2 * G, backing: BackingMode::MetadataOnly, ..SimConfig::default() };
-    let bed = Bed::on(sim, PinnedOptions { form: PinnedForm::Virtual, ..PinnedOptions::default() });
-    let a = bed.alloc(8 * M);
-    assert_eq!(bed.regions(), 1);
-    bed.free(a);
-    bed.end();
-}
-
-/// A region that the device may still reach is not freed.
-#[test]
-fn a_region_that_stays_registered_is_kept() {
-    let bed = Bed::new(config("pinned_mem_register:True"));
-    for call in ["aclrtHostGetDevicePointer", "aclrtHostUnregister"] {
-        bed.sim.fail(call, 1, 507_899, true).unwrap();
-    }
-    let refused = bed.pinned.allocate(8 * M, 0);
-    assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
-    assert_eq!((bed.sim.count("aclrtFreeHost"), bed.pinned.stats().lost), (0, 1));
-    bed.sim.clear_faults();
-    let a = bed.alloc(8 * M);
-    bed.free(a);
-    bed.pinned.empty_cache().unwrap();
-    assert_eq!(bed.sim.count("aclrtFreeHost"), 1);
-}
-
-#[test]
-fn regions_are_registered_or_at_common_addresses_as_asked() {
-    let bed = Bed::new(config("pinned_mem_register:True"));
-    let a = bed.alloc(8 * M);
-    assert_eq!(bed.sim.count("aclrtHostRegisterV2"), 1);
-    assert_eq!(bed.pinned.kernel_ptr(a).unwrap().for_kernel(), a.address());
-    bed.free(a);
-    assert!(bed.pinned.kernel_ptr(a).is_err());
-    bed.pinned.empty_cache().unwrap();
-    assert_eq!(bed.sim.count("aclrtHostUnregister"), 1);
-    bed.end();
-
-    let common = PinnedOptions { common_addresses: true, ..PinnedOptions::default() };
-    let bed = Bed::new(common.clone());
-    let a = bed.alloc(8 * M);
-    assert!(bed.pinned.kernel_ptr(a).unwrap().is_common());
-    bed.free(a);
-    bed.end();
-
-    // The part has no such addresses: plain regions, and no device pointer.
-    let sim = SimConfig { soc: Soc::Ascend950, host_capacity: G, ..SimConfig::default() };
-    let bed = Bed::on(sim, common);
-    let a = bed.alloc(8 * M);
-    assert!(matches!(bed.pinned.kernel_ptr(a), Err(Error::State { .. })));
-    bed.free(a);
     bed.end();
 }

@@ -3,8 +3,8 @@
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::emptying::keep_at_most;
 use super::ends::Ends;
 use super::front::{Front, Put};
 use super::options::PinnedOptions;
@@ -13,7 +13,7 @@ use super::stats::PinnedStats;
 use super::streams::HOST;
 use super::worker::Worker;
 use super::{HostPtr, KernelPtr};
-use crate::alloc::{Age, DeviceAllocator, DevicePtr, EmptyOptions};
+use crate::alloc::{DeviceAllocator, DevicePtr};
 use crate::config::Config;
 use crate::core::UNIT;
 use crate::driver::{DeviceId, Driver, DriverResult, Stream};
@@ -51,11 +51,11 @@ pub(super) const ONLY: DeviceId = 0;
 /// # }
 /// ```
 pub struct PinnedAllocator {
-    options: PinnedOptions,
+    pub(super) options: PinnedOptions,
     pub(super) heap: Arc<DeviceAllocator>,
     pub(super) source: Arc<HostDriver>,
     front: Arc<Front>,
-    ends: Arc<Ends>,
+    pub(super) ends: Arc<Ends>,
     /// Whether freed blocks may rest in the front.
     rests: bool,
     /// Whether a history is kept: then none rests.
@@ -253,61 +253,6 @@ impl PinnedAllocator {
     pub(super) fn wait_for(&self, number: Stream) -> DriverResult<()> {
         self.ends.heed();
         self.source.streams.wait(&**self.driver(), number)
-    }
-
-    /// Looks which streams have passed what was freed, and waits for nothing, but for a device that was reset
-    /// since: it is waited for, because its events are gone. Requests do so by themselves when they find no free
-    /// block.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] when an event cannot be asked for; a device that reports a fault is not taken for one that is
-    /// done.
-    pub fn process_events(&self) -> Result<()> {
-        self.ends.heed();
-        let looked = self.heap.look_at_streams(ONLY);
-        keep_at_most(&self.heap, self.options.max_cached);
-        looked
-    }
-
-    /// Gives all free memory back to the driver: whole regions, in the virtual form chunks anywhere. Waits for nothing
-    /// (as [`process_events`](Self::process_events)); what streams may still use stays. Returns the bytes given back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`] when the driver refuses; what it took before that is given back.
-    pub fn empty_cache(&self) -> Result<u64> {
-        self.empty(EmptyOptions { wait: false, ..EmptyOptions::default() })
-    }
-
-    /// The same, but waits for the streams that used the memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`empty_cache`](Self::empty_cache).
-    pub fn empty_cache_waiting(&self) -> Result<u64> {
-        self.empty(EmptyOptions::default())
-    }
-
-    /// Gives free memory back until at most `keep` bytes are held, longest idle first. Waits for nothing. Returns the
-    /// bytes given back.
-    ///
-    /// # Errors
-    ///
-    /// As [`empty_cache`](Self::empty_cache).
-    pub fn trim(&self, keep: u64) -> Result<u64> {
-        self.ends.heed();
-        self.bring_back();
-        self.heap.trim(ONLY, keep)
-    }
-
-    /// Gives free memory back that has been idle for at least so long. Waits for nothing. Returns the bytes given back.
-    ///
-    /// # Errors
-    ///
-    /// As [`empty_cache`](Self::empty_cache).
-    pub fn trim_older(&self, age: Duration) -> Result<u64> {
-        self.empty(EmptyOptions { min_age: Some(Age::Time(age)), wait: false, ..EmptyOptions::default() })
     }
 
     /// The live block that begins at an address, for callers that know only that.
@@ -510,12 +455,6 @@ impl PinnedAllocator {
         Error::OutOfMemory(report)
     }
 
-    fn empty(&self, options: EmptyOptions) -> Result<u64> {
-        self.ends.heed();
-        self.bring_back();
-        self.heap.empty_cache_with(None, &options)
-    }
-
     #[cold]
     fn refuse(&self, ptr: HostPtr) -> Result<()> {
         if ptr.is_null() { Ok(()) } else { Err(self.unknown(ptr)) }
@@ -555,18 +494,6 @@ pub(super) fn known(device: DeviceId, devices: u32) -> Result<()> {
         return Ok(());
     }
     Err(Error::Argument { name: "device", value: device.to_string(), expected: "a device the driver knows" })
-}
-
-/// Gives free memory back beyond what may be kept, if there is a limit.
-pub(super) fn keep_at_most(heap: &DeviceAllocator, most: Option<u64>) {
-    let Some(most) = most else { return };
-    let Ok(stats) = heap.stats(ONLY) else { return };
-    let active = stats.active_bytes.all.current.max(0) as u64;
-    let keep = active.saturating_add(most);
-    if heap.held_bytes(ONLY).unwrap_or(0) > keep {
-        // What the driver refuses to take back stays; the next call tries again.
-        let _given_back = heap.trim(ONLY, keep);
-    }
 }
 
 /// The error of a request, with the bytes that were asked for where it has those of the block.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::allocator::keep_at_most;
+use super::emptying::keep_at_most;
 use super::ends::Ends;
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
