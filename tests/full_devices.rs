@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, Error, PoolOptions, RouteFilter};
 use ascend_sim::Task;
+use ascend_sim::WAIT_FOREVER;
 use common::gate::PASSED;
 use common::{CLASSIC, G, K, M, Setup, World};
 
@@ -58,6 +59,45 @@ fn the_only_block_that_fits_is_found_behind_many_that_do_not() {
 }
 
 /// A search looks at 64 other streams. Where there is nothing else it looks at all of them.
+/// Where the fewest chunks are missing lie all that could be had for them. At the other place more are missing, and there
+/// are as many.
+#[test]
+fn a_place_with_fewer_idle_chunks_is_taken_where_the_rest_cannot_be_had_otherwise() {
+    let mut world = Setup::default().build();
+    let s0 = world.stream();
+    let _head = world.alloc(3 * M, s0);
+    let gap = world.alloc(5 * M, s0);
+    let _middle = world.alloc(3 * M + M / 2, s0);
+    let tail = world.alloc(4 * M + M / 2, s0);
+    world.free(gap);
+    world.alloc.trim(0, 0).expect("trimmed");
+    let held = world.reserved();
+    world.alloc.set_memory_limit(0, Some(held)).expect("a limit");
+    world.free(tail);
+    // Half a chunk and two whole ones are free behind the last block, half a chunk and a hole of two in the gap.
+    let block = world.alloc(5 * M, s0);
+    assert_eq!((block, world.reserved()), (gap, held));
+    world.close();
+}
+
+/// A block was used on a stream that is gone, and its own has ended unseen, which shows only after the device was waited for
+/// because of the first.
+#[test]
+fn the_device_is_waited_for_again_where_a_stream_turns_out_to_be_gone() {
+    let mut world = Setup { scripted: false, ..Setup::default() }.capacity(16 * M).build();
+    let (home, user, s2) = (world.stream(), world.stream(), world.stream());
+    let block = world.alloc(12 * M, home);
+    world.share(user, "use", block);
+    world.destroy(user);
+    let sim = world.sim.clone();
+    sim.executor().synchronize_stream(0, home.0, WAIT_FOREVER).expect("waited");
+    sim.on_device(0, || sim.destroy_stream(home.0)).unwrap().expect("destroyed");
+    world.free(block);
+    let again = world.alloc(12 * M, s2);
+    assert_eq!(again, block);
+    world.close();
+}
+
 #[test]
 fn the_only_block_that_fits_is_found_on_the_last_of_many_streams() {
     for (conf, captured) in [(CLASSIC, false), ("", false), ("", true)] {

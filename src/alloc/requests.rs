@@ -473,6 +473,7 @@ impl Request {
             asked_again: false,
             refusal: None,
             device_full: false,
+            thrifty: false,
             no_moves: false,
             no_wide: false,
             no_space: false,

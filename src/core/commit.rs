@@ -7,7 +7,7 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::noting::Stretch;
 use super::plan::{
-    Closed, Closing, GiveBack, GivenBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Spare,
+    Closed, Closing, GiveBack, GivenBack, Outcome, Phase, Recorded, Remap, Remapped, Request, Rung, Spare,
     granules_of,
 };
 use super::segment::{Class, Segment};
@@ -116,10 +116,12 @@ impl Core {
         }
         let state = &mut self.streams[id as usize];
         state.keep_open();
-        state.lost |= result.is_some();
         if result.is_none() {
-            request.spared.push(id);
+            return request.spared.push(id);
         }
+        state.lost = true;
+        // The device may have been waited for before this was known.
+        request.rung = request.rung.min(Rung::Waited);
     }
 
     /// Learns from the answer to events just recorded whether closing epochs early helps here.

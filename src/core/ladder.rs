@@ -283,7 +283,12 @@ impl Core {
                 self.abandon(remap);
                 return Some(Step::GiveBack(back));
             }
-            Chunks::Missing => self.abandon(remap),
+            Chunks::Missing => {
+                self.abandon(remap);
+                if request.extends.is_none() && !core::mem::replace(&mut request.thrifty, true) {
+                    return self.map_step(request);
+                }
+            }
         }
         None
     }

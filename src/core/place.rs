@@ -7,7 +7,8 @@
 //!
 //! A *run* is a stretch of neighbouring blocks that are free for the request's stream or holes. The
 //! request goes where it needs the fewest new chunks; among equals a stretch that is not the far end of
-//! a reservation, then the lowest address. Chunks to fill it come from the far ends of idle blocks, and
+//! a reservation, then the lowest address. Where it cannot have that many, whole chunks that lie idle there count as
+//! needed, too: elsewhere they could be had for the rest. Chunks to fill it come from the far ends of idle blocks, and
 //! only when no queued work can touch them.
 
 use super::Core;
@@ -34,6 +35,8 @@ pub(crate) struct Place {
     start: u64,
     /// Granules to be mapped.
     pub(crate) missing: u64,
+    /// Chunks it takes that could be moved to another place; counted only for thrifty requests.
+    idle: u64,
     /// Whether the run ends in the last hole of its reservation.
     far_end: bool,
 }
@@ -52,9 +55,9 @@ impl Core {
         let mut best: Option<Place> = None;
         let mut hole = self.pools[request.class].head;
         let mut seen = 0;
-        while hole != NONE && (seen < HOLES || best.is_none()) {
+        while hole != NONE && (seen < HOLES || best.is_none() || request.thrifty) {
             for candidate in self.places_at(hole, request, align) {
-                let key = |place: &Place| (place.missing, place.far_end, place.start);
+                let key = |place: &Place| (place.missing + place.idle, place.far_end, place.start);
                 if best.is_none_or(|known| key(&candidate) < key(&known)) {
                     best = Some(candidate);
                 }
@@ -256,7 +259,7 @@ impl Core {
         let start = self.blocks.get(first)?.addr.next_multiple_of(align);
         let end = start + request.len;
         let uncut = self.leaves_whole(request);
-        let mut missing = 0;
+        let (mut missing, mut idle) = (0, 0);
         let mut far_end = false;
         let mut id = first;
         loop {
@@ -271,10 +274,12 @@ impl Core {
                 || uncut && (block.addr < start || block.end() > end)
             {
                 return None;
+            } else if request.thrifty {
+                idle += self.idle_inside(id, start, end);
             }
             if block.end() >= end {
                 let first = if start >= self.blocks[first].end() { return None } else { first };
-                return Some(Place { first, start, missing, far_end });
+                return Some(Place { first, start, missing, idle, far_end });
             }
             id = block.next;
         }
@@ -287,7 +292,7 @@ impl Core {
         if uncut && start + request.len < end {
             return None;
         }
-        let mut missing = 0;
+        let (mut missing, mut idle) = (0, 0);
         let mut id = last;
         loop {
             if id == NONE {
@@ -298,9 +303,11 @@ impl Core {
                 missing += self.granules(block.addr.max(start), block.end());
             } else if !self.is_usable(id, request.stream) || uncut && block.addr < start {
                 return None;
+            } else if request.thrifty {
+                idle += self.idle_inside(id, start, start + request.len);
             }
             if block.addr <= start {
-                return Some(Place { first: id, start, missing, far_end: false });
+                return Some(Place { first: id, start, missing, idle, far_end: false });
             }
             id = block.prev;
         }
@@ -311,6 +318,40 @@ impl Core {
     fn leaves_whole(&self, request: &Request) -> bool {
         let class = request.class;
         class.pool() != DEFAULT && !class.is_growing() && self.pools.get(class.pool()).rules.no_split
+    }
+
+    /// Chunks of a free block that could be had for another place if nothing were put at `start..end`.
+    fn idle_inside(&self, id: BlockId, start: u64, end: u64) -> u64 {
+        let (granule, shift) = (self.limits.granule, self.limits.shift);
+        let block = &self.blocks[id];
+        let (first, last) = self.whole_chunks(block.addr, block.end());
+        let (mut at, last) = (first.max(start & !(granule - 1)), last.min(end.next_multiple_of(granule)));
+        if at >= last {
+            return 0;
+        }
+        let wide = &self.segments[block.segment as usize].wide;
+        if wide.is_empty() && self.is_quiescent(id) {
+            return (last - at) >> shift;
+        }
+        let may_move = self.mover(id);
+        let mut idle = 0;
+        while at < last {
+            let chunk =
+                wide.range(..=at).next_back().map(|(&first, &span)| (first, u64::from(span) << shift));
+            match chunk.filter(|&(first, bytes)| at < first + bytes) {
+                // A wide chunk goes whole or not at all.
+                Some((first, bytes)) => {
+                    let whole = first >= block.addr && first + bytes <= block.end() && self.is_quiescent(id);
+                    idle += if whole { bytes >> shift } else { 0 };
+                    at = first + bytes;
+                }
+                None => {
+                    idle += u64::from(may_move(at));
+                    at += granule;
+                }
+            }
+        }
+        idle
     }
 
     /// Granules that `from..to`, which lies in one hole, touches.

@@ -69,6 +69,8 @@ pub(crate) struct Request {
     pub(crate) refusal: Option<DriverError>,
     /// Whether the driver was asked once more after it had none.
     pub(crate) asked_again: bool,
+    /// It is to take a place where it leaves most idle chunks, because at another it could not have enough.
+    pub(crate) thrifty: bool,
     /// No chunk may be moved: the driver refused to unmap one.
     pub(crate) no_moves: bool,
     /// The device had no wide chunk, or not enough besides: only those of one granule are made.
