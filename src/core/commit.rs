@@ -149,11 +149,11 @@ impl Core {
             match result {
                 Recorded::Done(event) => {
                     state.took_event();
-                    state.closing.push_back((event, epoch));
+                    state.note_event(event, epoch);
                 }
                 Recorded::Over(event) => {
                     state.took_event();
-                    state.closing.push_back((event, epoch));
+                    state.note_event(event, epoch);
                     over.push((id, event, epoch));
                 }
                 // The next event of the stream closes this epoch too.

@@ -205,6 +205,13 @@ impl StreamState {
         self.stamped = self.stamped.max(1);
     }
 
+    /// Notes an event that closes `epoch`. Two threads may have recorded events at the same time: the later one may be
+    /// noted first.
+    pub(crate) fn note_event(&mut self, event: Event, epoch: u32) {
+        let at = self.closing.partition_point(|&(_, closed)| closed < epoch);
+        self.closing.insert(at, (event, epoch));
+    }
+
     /// Whether another thread is recording the event that will end `epoch`.
     pub(crate) fn is_being_closed(&self, epoch: u32) -> bool {
         epoch < self.open && !self.broken && self.closing.iter().all(|&(_, closed)| closed < epoch)
@@ -223,5 +230,20 @@ impl StreamState {
             && self.closing.is_empty()
             && self.waiting.is_empty()
             && self.free_blocks() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_kept_in_the_order_of_their_epochs() {
+        let mut state = StreamState::new(Stream(7));
+        for epoch in [2, 4, 3, 1] {
+            state.note_event(Event(u64::from(epoch)), epoch);
+        }
+        let kept: Vec<_> = state.closing.iter().map(|&(event, epoch)| (event.0, epoch)).collect();
+        assert_eq!(kept, [(1, 1), (2, 2), (3, 3), (4, 4)]);
     }
 }
