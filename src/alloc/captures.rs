@@ -17,7 +17,6 @@ use crate::core::checkpoint::{Asked, RECORDED, Saved, WAITS};
 use crate::core::plan::Request;
 use crate::core::pool::PoolIndex;
 use crate::error::{Error, Result};
-use crate::hook::Action;
 
 const OPERATION: &str = "restoring a checkpoint";
 
@@ -331,15 +330,8 @@ impl Caller<'_> {
 
     /// Lets a block that was brought back be known, and counts it.
     fn show_again(&self, core: &mut Core, id: BlockId, saved: &Saved) {
-        let small = core.class_of(id).is_small();
         self.device.publish(core, self.map, id);
-        if core.tally.charge(small, saved.len, saved.requested) {
-            self.device.settle_peaks(core);
-        }
-        if core.is_oversize(id, saved.len) {
-            core.tally.oversize_allocations.add(small, 1);
-        }
-        core.note(Action::Allocate, saved.address, saved.len, saved.stream);
+        self.count_out(core, id, saved.requested, saved.stream);
         core.keep_block(crate::history::Action::Allocate, id, saved.requested);
     }
 }

@@ -57,9 +57,7 @@ impl Device {
     fn close_used_streams(&self, caller: &Caller<'_>) -> Result<()> {
         let mut chore = Request::chore();
         let mut core = self.core.lock();
-        let ids: Vec<_> = (1..core.streams.len() as u32)
-            .filter(|&id| core.streams[id as usize].has_open_work() && core.may_close(id))
-            .collect();
+        let ids: Vec<_> = (1..core.streams.len() as u32).filter(|&id| core.is_closable(id)).collect();
         if !ids.is_empty() {
             let step = core.close(&ids);
             core = caller.perform(core, step, &mut chore);

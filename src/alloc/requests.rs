@@ -294,21 +294,14 @@ impl Caller<'_> {
         stream: Stream,
         id: BlockId,
     ) -> Option<u64> {
-        let (address, len) = (core.blocks[id].addr, core.blocks[id].len);
-        let small = core.class_of(id).is_small();
+        let address = core.blocks[id].addr;
         let stale = !core.stale.is_empty() && core.stale.contains(&address);
         if stale {
             core.shunned.insert(address, id);
         } else {
             self.device.publish(&mut core, self.map, id);
         }
-        if core.tally.charge(small, len, requested) {
-            self.device.settle_peaks(&mut core);
-        }
-        if core.is_oversize(id, len) {
-            core.tally.oversize_allocations.add(small, 1);
-        }
-        core.note(Action::Allocate, address, len, stream);
+        self.count_out(&mut core, id, requested, stream);
         if !stale {
             core.keep_block(history::Action::Allocate, id, requested);
         }
@@ -319,6 +312,19 @@ impl Caller<'_> {
             core::mem::forget(unheard);
         }
         (!stale).then_some(address)
+    }
+
+    /// Counts a block that was handed out, and tells of it.
+    #[inline]
+    pub(super) fn count_out(&self, core: &mut Core, id: BlockId, requested: u64, stream: Stream) {
+        let (address, len, small) = (core.blocks[id].addr, core.blocks[id].len, core.class_of(id).is_small());
+        if core.tally.charge(small, len, requested) {
+            self.device.settle_peaks(core);
+        }
+        if core.is_oversize(id, len) {
+            core.tally.oversize_allocations.add(small, 1);
+        }
+        core.note(Action::Allocate, address, len, stream);
     }
 
     /// Lets the front know of epochs that the step closes, before any event is recorded.

@@ -138,7 +138,7 @@ impl Core {
             steps.push(Step::RecordAndAsk(self.begin_closing(&there)));
         }
         if !gone.is_empty() {
-            steps.push(Step::WaitDevice(gone.into_iter().map(|id| (id, self.close_epoch(id))).collect()));
+            steps.push(self.wait_for_device_to_end(&gone));
         }
         (steps, asked)
     }

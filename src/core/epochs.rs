@@ -104,6 +104,11 @@ impl Core {
         state.takes_events(self.frees) && self.has_event_for(state)
     }
 
+    /// Whether there is something that an event on the stream would close, and it could be had.
+    pub(crate) fn is_closable(&self, id: StreamId) -> bool {
+        self.streams[id as usize].has_open_work() && self.may_close(id)
+    }
+
     /// Opens the next epoch of a stream, and notes when that was; the number of the one that is to be closed.
     pub(crate) fn close_epoch(&mut self, id: StreamId) -> u32 {
         let frees = self.all_frees() + self.unseen;
@@ -132,7 +137,7 @@ impl Core {
             return None;
         }
         let id = core::mem::take(&mut self.heaviest);
-        if !self.streams[id as usize].has_open_work() || !self.may_close(id) {
+        if !self.is_closable(id) {
             return None;
         }
         self.tokens -= 1;
@@ -140,8 +145,7 @@ impl Core {
     }
 
     pub(crate) fn can_close(&self) -> bool {
-        let able = |&id: &StreamId| self.streams[id as usize].has_open_work() && self.may_close(id);
-        (0..self.streams.len() as StreamId).any(|id| able(&id))
+        (0..self.streams.len() as StreamId).any(|id| self.is_closable(id))
     }
 
     /// Counts a free towards the next event, and decides whether it is time for one.
@@ -298,10 +302,15 @@ impl Core {
         if gain < lack.unwrap_or(share).min(share) {
             return Ids::new();
         }
+        self.joinable(others, stream)
+    }
+
+    /// Those of the streams that the stream can be made to wait for on the device, each once.
+    pub(super) fn joinable(&self, mut others: Ids, stream: StreamId) -> Ids {
         others.sort_unstable();
         others.dedup();
-        let able = |id| self.may_close(id) || self.is_told_by_an_event(id);
-        others.into_iter().filter(|&id| id != stream && able(id)).collect()
+        others.retain(|&mut id| id != stream && (self.may_close(id) || self.is_told_by_an_event(id)));
+        others
     }
 
     /// Lets the request's stream wait for others on the device.
@@ -319,11 +328,10 @@ impl Core {
 
     /// Whether streams that are to wait for this one can do so by an event that is under way: it closes all that was freed,
     /// or there is no other to be had. Should it be over, and used again before they are made to wait, they wait for longer.
-    pub(super) fn is_told_by_an_event(&self, id: StreamId) -> bool {
+    fn is_told_by_an_event(&self, id: StreamId) -> bool {
         let state = &self.streams[id as usize];
         // The end of a stream may have dropped the event, and nobody would come past it.
-        let closed = !state.has_open_work() || !self.may_close(id);
-        state.alive && !state.closing.is_empty() && closed
+        state.alive && !state.closing.is_empty() && !self.is_closable(id)
     }
 
     /// Waits for the oldest event of a stream that holds memory back, of that which holds most back; then for a
@@ -465,6 +473,11 @@ impl Core {
         }
         let states = self.streams.iter().enumerate().filter(|(_, state)| stuck(state));
         let stuck: Vec<StreamId> = states.map(|(id, _)| id as StreamId).collect();
-        Some(Step::WaitDevice(stuck.into_iter().map(|id| (id, self.close_epoch(id))).collect()))
+        Some(self.wait_for_device_to_end(&stuck))
+    }
+
+    /// Waits for the device, which ends the open epochs of these streams and all before.
+    pub(super) fn wait_for_device_to_end(&mut self, ids: &[StreamId]) -> Step {
+        Step::WaitDevice(ids.iter().map(|&id| (id, self.close_epoch(id))).collect())
     }
 }

@@ -17,7 +17,8 @@
 use std::collections::BTreeMap;
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
+use super::block::{BlockId, State};
+use super::epochs::Ids;
 use super::place::Place;
 use super::plan::{GiveBack, Request, Step};
 use super::pool::{DEFAULT, PoolIndex};
@@ -93,7 +94,7 @@ impl Core {
     /// What to do so that the place behind the buffer's block, which other streams or a running plan have
     /// in use, becomes free for it: unlike other requests it cannot go elsewhere.
     pub(crate) fn clear_way(&mut self, segment: u32, request: &mut Request) -> Option<Step> {
-        let mut others: Vec<StreamId> = Vec::new();
+        let mut others = Ids::new();
         for id in self.behind(segment, request.len) {
             let block = &self.blocks[id];
             match block.state {
@@ -114,9 +115,7 @@ impl Core {
         if !self.config.device_waits || core::mem::replace(&mut request.joined, true) {
             return None;
         }
-        others.sort_unstable();
-        others.dedup();
-        others.retain(|&id| id != request.stream && (self.may_close(id) || self.is_told_by_an_event(id)));
+        let others = self.joinable(others, request.stream);
         (!others.is_empty()).then(|| self.join(request, &others))
     }
 
@@ -208,13 +207,8 @@ impl Core {
             return back;
         }
         let (mut all, mut found) = (u64::MAX, Vec::new());
-        let mut id = first;
-        while id != NONE {
-            if self.blocks[id].listed && self.blocks[id].state == State::Free {
-                self.movable(id, &mut all, &mut found);
-            }
-            id = self.blocks[id].next;
-        }
+        let listed = |id: &BlockId| self.blocks[*id].listed && self.blocks[*id].state == State::Free;
+        self.blocks.from(first).filter(listed).for_each(|id| self.movable(id, &mut all, &mut found));
         back.runs = found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect();
         back.runs.extend(self.idle_wide_in(segment));
         back
@@ -237,18 +231,10 @@ impl Core {
 
     /// Whether a stream may use everything in a vacant segment.
     fn is_open(&self, segment: u32, stream: StreamId) -> bool {
-        let mut id = self.segments[segment as usize].first;
-        while id != NONE {
-            let usable = match self.blocks[id].state {
-                State::Hole => true,
-                State::Free => self.is_open_to(id, stream),
-                State::Live | State::Waiting | State::Busy => false,
-            };
-            if !usable {
-                return false;
-            }
-            id = self.blocks[id].next;
-        }
-        true
+        self.blocks.from(self.segments[segment as usize].first).all(|id| match self.blocks[id].state {
+            State::Hole => true,
+            State::Free => self.is_open_to(id, stream),
+            State::Live | State::Waiting | State::Busy => false,
+        })
     }
 }

@@ -276,8 +276,7 @@ impl Core {
             }
             Chunks::WaitFirst(gone) => {
                 self.abandon(remap);
-                let close = |id: StreamId| (id, self.close_epoch(id));
-                return Some(Step::WaitDevice(gone.into_iter().map(close).collect()));
+                return Some(self.wait_for_device_to_end(&gone));
             }
             Chunks::BreakFirst(back) => {
                 self.abandon(remap);
@@ -305,7 +304,7 @@ impl Core {
             |limit: Option<u64>| limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.held()) / granule);
         let hard = if request.device_full { 0 } else { chunks(self.limit) };
         let soft = if request.rung < Rung::Joined { hard.min(chunks(self.soft_limit())) } else { hard };
-        let goal = self.goal(request.peak);
+        let (goal, peak) = (self.goal(request.peak), self.high_water.max(request.peak));
         let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
@@ -324,7 +323,6 @@ impl Core {
         if left > 0 && !request.closed && self.can_close() {
             self.slow = self.slow.saturating_sub(1);
             // A prompt device answers at once: events may be had on credit before much more than the headroom is held.
-            let peak = self.high_water.max(request.peak);
             let may_ask = self.tokens > 0 || self.held() > goal + peak / 64;
             if pressed || (self.slow == 0 && may_ask) {
                 return Chunks::CloseFirst;
@@ -332,7 +330,6 @@ impl Core {
         }
         // While memory is short, waits on the device have their own rung. Each new chunk costs three calls, so for many of
         // them a wait is cheaper however few frees have earned one.
-        let peak = self.high_water.max(request.peak);
         let dear = left >= MUCH && self.held() > peak + peak / 8;
         let may_join = if pressed { request.rung >= Rung::Joined } else { self.tokens > 0 || dear };
         if left > 0 && !request.joined && may_join {

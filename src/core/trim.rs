@@ -169,7 +169,7 @@ impl Core {
         }
         let turn = self.decay_turn();
         self.turn = if turn.end < self.streams.len() { turn.end } else { 0 };
-        let able = |&id: &usize| self.streams[id].has_open_work() && self.may_close(id as StreamId);
+        let able = |&id: &usize| self.is_closable(id as StreamId);
         let heaviest = turn.filter(able).max_by_key(|&id| self.streams[id].stamped_bytes)?;
         if self.tokens <= 0 {
             return None;
