@@ -44,7 +44,8 @@ pub mod snapshot;
 pub mod snapshot_file;
 pub mod stats;
 mod sync;
-mod words;
+#[doc(hidden)]
+pub mod words;
 
 pub use self::core::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use alloc::{

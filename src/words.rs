@@ -1,17 +1,18 @@
-//! Counts in texts for people.
+//! Counts in texts for people. Public for the command alone: no part of the interface.
 
 use core::fmt;
 
 /// A count and what is counted, in words that agree with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted<'a> {
+pub struct Counted<'a> {
     count: u64,
     words: &'a str,
 }
 
 /// A count before what is counted: of `[one|many]` in the words that part which fits, of `[s]` nothing for one.
 /// `counted(1, "event[s] [was|were] left out")` is "1 event was left out".
-pub(crate) fn counted(count: u64, words: &str) -> Counted<'_> {
+#[must_use]
+pub fn counted(count: u64, words: &str) -> Counted<'_> {
     Counted { count, words }
 }
 

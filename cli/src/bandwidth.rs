@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ascend_alloc::driver::{AclDriver, Driver, SimDriver};
+use ascend_alloc::words::counted;
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use clap::Args;
 
 use crate::output;
 use crate::units::{GIB, MIB, parse_bytes};
-use crate::words::counted;
 use measure::{Figure, measure};
 
 /// Status for a machine that cannot be measured.

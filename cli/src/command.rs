@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ascend_alloc::Config;
+use ascend_alloc::words::counted;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -22,7 +23,6 @@ use crate::trace::Trace;
 use crate::units::parse_device;
 use crate::watch::prometheus::{self, Metrics};
 use crate::watch::top::Top;
-use crate::words::counted;
 
 /// A caching allocator for Ascend NPU memory: tried out on a simulated device, and looked after on a real one.
 #[derive(Debug, Parser)]

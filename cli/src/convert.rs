@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ascend_alloc::snapshot_file::{Document, Limits};
+use ascend_alloc::words::counted;
 use clap::Args;
 
 use crate::output;
 use crate::snapshot::input;
 use crate::units::{GIB, show_bytes};
-use crate::words::counted;
 
 mod story;
 

@@ -2,6 +2,7 @@
 
 use ascend_alloc::Stats;
 use ascend_alloc::stats::DriverCalls;
+use ascend_alloc::words::counted;
 
 use crate::meter::{Call, Counting};
 use crate::replay::{OnOom, Outcome, Played, Player, Watcher};
@@ -10,7 +11,6 @@ use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::search;
 use crate::timing;
 use crate::trace::Trace;
-use crate::words::counted;
 
 /// Most findings a report carries; a further one says how many are left out.
 const MOST_FINDINGS: usize = 100;

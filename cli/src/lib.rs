@@ -31,4 +31,3 @@ pub mod trace;
 pub mod units;
 pub mod verify;
 pub mod watch;
-mod words;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ascend_alloc::Config;
+use ascend_alloc::words::counted;
 use clap::Args;
 
 use crate::figures::{Plan, observe};
@@ -25,7 +26,6 @@ use crate::output;
 use crate::rig::RigOptions;
 use crate::trace::Trace;
 use crate::units::parse_device;
-use crate::words::counted;
 use data::{Page, Run};
 use record::{Recorder, sizes};
 

@@ -17,13 +17,13 @@
 
 use ascend_alloc::DevicePtr;
 use ascend_alloc::Error;
+use ascend_alloc::words::counted;
 use ascend_sim::Access;
 
 use crate::meter::Probe;
 use crate::rig::{DEVICE, Rig};
 use crate::trace::{Event, Trace};
 use crate::verify::{Verifier, Watched, Work};
-use crate::words::counted;
 
 /// What to do when a request finds no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Write};
 
+use ascend_alloc::words::counted;
+
 use crate::report::{Report, Step};
 use crate::units::show_bytes;
-use crate::words::counted;
 
 /// Steps shown in full; of more, the first and the last ones.
 const MOST_STEPS: usize = 24;

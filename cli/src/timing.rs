@@ -5,12 +5,12 @@
 //! CPU time of the process. `s` and `m` are left out: they are no calls of the allocator.
 
 use ascend_alloc::driver::Stream;
+use ascend_alloc::words::counted;
 use ascend_alloc::{DevicePtr, Error};
 
 use crate::meter::{Timing, cpu_nanos};
 use crate::rig::{DEVICE, Rig, RigOptions};
 use crate::trace::{Event, Trace};
-use crate::words::counted;
 
 /// What a timed pass cost.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use crate::words::counted;
+use ascend_alloc::words::counted;
 
 /// Longest line accepted, in bytes; real ones have less than 300.
 const MAX_LINE: u64 = 64 * 1024;

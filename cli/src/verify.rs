@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::words::counted;
+use ascend_alloc::words::counted;
 
 /// Bytes of the pattern at each end.
 const END: u64 = 64;

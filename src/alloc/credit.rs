@@ -1,24 +1,17 @@
 #![cfg(test)]
 //! Events on credit: on a prompt device nothing is left behind on other streams for want of earned events.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use ascend_sim::{BackingMode, Sim, SimConfig};
-
-use super::DeviceAllocator;
-use crate::config::Config;
-use crate::driver::{SimDriver, Stream};
+use super::in_turn::on_64_gib;
+use crate::driver::Stream;
 
 const M: u64 = 1 << 20;
 
 #[test]
 fn a_prompt_device_is_asked_although_all_events_are_spent() {
-    let machine =
-        SimConfig { capacity: 64 << 30, backing: BackingMode::MetadataOnly, ..SimConfig::default() };
-    let sim = Sim::new(machine);
-    sim.set_device(0).unwrap();
+    let (sim, alloc) = on_64_gib();
     let streams: Vec<Stream> = (0..40).map(|_| Stream(sim.create_stream().unwrap())).collect();
-    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
     alloc.allocate(0, 4 << 30, 0, Stream(0)).unwrap();
     let state = alloc.devices.first().and_then(OnceLock::get).expect("it is used");
     let mut random = fastrand::Rng::with_seed(5);

@@ -19,15 +19,21 @@ struct Bed {
     others: [Stream; 3],
 }
 
-/// An allocator that holds so many MiB of live memory.
-fn bed(live: u64) -> Bed {
+/// An allocator with default settings on a machine with a device of 64 GiB.
+pub(super) fn on_64_gib() -> (Sim, DeviceAllocator) {
     let machine =
         SimConfig { capacity: 64 << 30, backing: BackingMode::MetadataOnly, ..SimConfig::default() };
     let sim = Sim::new(machine);
     sim.set_device(0).unwrap();
+    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    (sim, alloc)
+}
+
+/// An allocator that holds so many MiB of live memory.
+fn bed(live: u64) -> Bed {
+    let (sim, alloc) = on_64_gib();
     let stream = || Stream(sim.create_stream().unwrap());
     let (user, others) = (stream(), [stream(), stream(), stream()]);
-    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
     alloc.allocate(0, live * M, 0, Stream(0)).unwrap();
     Bed { alloc, user, others }
 }

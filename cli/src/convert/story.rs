@@ -13,9 +13,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ascend_alloc::snapshot_file::{Action, BlockKind, Document, Entry};
+use ascend_alloc::words::counted;
 
 use crate::trace::TEARDOWN;
-use crate::words::counted;
 
 /// The label between the blocks that were there before and the first event.
 pub const BEGIN: &str = "history";

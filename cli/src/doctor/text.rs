@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use ascend_alloc::words::counted;
+
 use super::conform::{self, Outcome, Played};
 use super::examine::{Access, Answer, Examination, Library};
 use super::limits::{Addresses, Events};
 use super::outlook::{Outlook, Works};
-use crate::words::counted;
 
 /// Why nothing could be done, and every place that was looked at.
 pub fn render_refusal<'a>(reason: &str, places: impl Iterator<Item = (&'a str, &'a str)>) -> String {

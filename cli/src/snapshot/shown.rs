@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use ascend_alloc::words::counted;
+
 use super::figures::{DeviceFigures, Figures};
 use crate::units::show_bytes;
-use crate::words::counted;
 
 /// Pools and streams that are listed.
 const MOST: usize = 8;

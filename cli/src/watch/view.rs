@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ascend_alloc::publish::DeviceFigures;
 use ascend_alloc::stats::Stat;
+use ascend_alloc::words::counted;
 
 use super::document::{Device, Document};
 use crate::units::show_bytes;
-use crate::words::counted;
 
 /// How a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]

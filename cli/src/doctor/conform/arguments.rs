@@ -1,10 +1,10 @@
 //! From the arguments of a row to values, without looking at what the names stand for.
 
 use ascend_alloc::acl::sys;
+use ascend_alloc::words::counted;
 
 use super::calls::{Call, Domain, Kind, What};
 use super::syntax::{Request, number};
-use crate::words::counted;
 
 /// The value of one argument.
 #[derive(Clone, Debug)]

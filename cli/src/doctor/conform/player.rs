@@ -11,6 +11,7 @@ use std::ffi::CString;
 use std::ptr;
 
 use ascend_alloc::acl::sys;
+use ascend_alloc::words::counted;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{self, Named, Spec, Value};
@@ -20,7 +21,6 @@ use super::raw::Raw;
 use super::rows::{Expected, Group, Row};
 use super::syntax::Request;
 use super::world::World;
-use crate::words::counted;
 
 /// What came of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
