@@ -298,7 +298,7 @@ pub(super) static KEYS: [Key; 42] = [
         Reach::Growable,
         "True: a program that moves chunks all the time and has needed a sixth of the device may hold up to 4.9 % more \
          than its highest live bytes before chunks are moved; one that has needed three eighths follows a peak that \
-         creeps up, and may use the device where most of its sizes are new. False: the headroom alone decides.",
+         creeps up, and may hold a fifth more where most of its sizes are new. False: the headroom alone decides.",
     ),
     own(
         "device_waits",
