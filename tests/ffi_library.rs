@@ -56,6 +56,17 @@ fn sleep_and_wake() {
     scenario(&LIBRARY, "tagged");
 }
 
+/// Serving frameworks have their users switch growable segments off for the sake of sleep, which needs them here.
+/// https://github.com/modelscope/ms-swift/issues/6636
+#[test]
+fn tags_sleep_without_growable_segments() {
+    for program in LIBRARY.iter() {
+        let mut command = command(program);
+        command.arg("tagged").env("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:False");
+        holds("tagged", &run(&mut command));
+    }
+}
+
 #[test]
 fn growing_buffers() {
     scenario(&LIBRARY, "buffers");

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ascend_alloc::driver::{DeviceId, Driver, PageKind, SimDriver, Stream};
-use ascend_alloc::{Config, DeviceAllocator, DevicePtr, PoolId, PoolOptions, PoolSource, RouteFilter};
+use ascend_alloc::{
+    Config, DeviceAllocator, DevicePtr, Error, ExportOptions, PoolId, PoolOptions, PoolSource, RouteFilter,
+    SleepMode,
+};
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use proptest::prelude::*;
 
@@ -30,6 +33,54 @@ impl PoolSource for Own {
     fn free(&self, device: DeviceId, address: u64, _bytes: u64) {
         self.taken.fetch_add(1, Relaxed);
         self.driver.free(device, address).expect("it was given");
+    }
+}
+
+/// Programs switch growable segments off, for all or for a while, for the sake of sleep, which elsewhere does not work with
+/// them: https://github.com/modelscope/ms-swift/issues/6636, https://github.com/vllm-project/vllm/pull/40812.
+#[test]
+fn a_pool_keeps_a_kind_of_its_own() {
+    for from_the_start in [true, false] {
+        let sim = Sim::new(SimConfig { capacity: 256 * MIB, ..SimConfig::default() });
+        sim.set_device(0).unwrap();
+        let conf = if from_the_start { "expandable_segments:False,check_level:3" } else { "check_level:3" };
+        let driver = Arc::new(SimDriver::new(sim.clone()));
+        let alloc = Arc::new(DeviceAllocator::new(Config::parse(conf).unwrap(), driver).unwrap());
+        let pool = |tag, kind| {
+            let mut options = PoolOptions::tagged(tag);
+            options.expandable = kind;
+            alloc.create_pool(0, options).unwrap()
+        };
+        let [grows, fixed, like_all] =
+            [pool("grows", Some(true)), pool("fixed", Some(false)), pool("all", None)];
+        let made = || (sim.count("aclrtMallocPhysical"), sim.count("aclrtMallocAlign32"));
+        let mut blocks = vec![alloc.allocate_in(fixed, 4 * MIB, 0, STREAM).unwrap()];
+        assert_eq!(made(), (0, 1), "a fixed block");
+        alloc.set_expandable_segments(false);
+        blocks.push(alloc.allocate_in(like_all, 4 * MIB, 0, STREAM).unwrap());
+        assert_eq!(made(), (0, 2), "as the setting says");
+        let weights = alloc.allocate_in(grows, 20 * MIB - 32, 0, STREAM).unwrap();
+        assert_eq!(made(), (10, 2), "ten chunks");
+        let small = alloc.allocate_in(grows, 700, 0, STREAM).unwrap();
+        assert_eq!(made(), (11, 2));
+        sim.fill_bytes(weights.0, 20 * MIB - 32, 7).unwrap();
+        let slept = alloc.sleep(None, &["grows"], SleepMode::Offload).unwrap();
+        assert_eq!((slept.device_bytes, slept.pools), (22 * MIB, 1));
+        for tag in ["fixed", "all"] {
+            assert!(matches!(alloc.sleep(None, &[tag], SleepMode::Discard), Err(Error::State { .. })));
+        }
+        alloc.wake(None, &["grows"]).unwrap();
+        let mut last = [0];
+        sim.read_bytes(weights.0 + 20 * MIB - 33, &mut last).unwrap();
+        assert_eq!(last, [7]);
+        drop(alloc.export(weights, &ExportOptions::default()).unwrap());
+        blocks.extend([weights, small]);
+        blocks.into_iter().for_each(|block| alloc.deallocate(block).unwrap());
+        for pool in [grows, fixed, like_all] {
+            alloc.release_pool(pool).unwrap();
+        }
+        alloc.empty_cache(None).unwrap();
+        assert_eq!((sim.physical_bytes(0), sim.reserved_bytes()), (0, 0));
     }
 }
 

@@ -706,6 +706,11 @@ typedef struct ascend_alloc_pool_options_t {
    cannot be put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
    */
   int use_on_oom;
+  /*
+   The kind of its segments: 0 as the setting expandable_segments says, 1 those that grow by chunks, whatever it says, so that
+   the pool can sleep and its blocks can be exported, -1 fixed blocks. Without effect beside source_malloc.
+   */
+  int expandable;
 } ascend_alloc_pool_options_t;
 
 /*

@@ -71,12 +71,15 @@ pub struct AscendAllocPoolOptions {
     /// Not 0: its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool
     /// cannot be put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
     pub use_on_oom: c_int,
+    /// The kind of its segments: 0 as the setting expandable_segments says, 1 those that grow by chunks, whatever it says, so that
+    /// the pool can sleep and its blocks can be exported, -1 fixed blocks. Without effect beside source_malloc.
+    pub expandable: c_int,
 }
 
 // SAFETY: `repr(C)`, the size first, numbers and pointers; a function pointer is checked for null alone, and that
 // it is one is the caller's promise.
 unsafe impl Versioned for AscendAllocPoolOptions {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = core::mem::offset_of!(Self, expandable);
 }
 
 impl Default for AscendAllocPoolOptions {
@@ -90,6 +93,7 @@ impl Default for AscendAllocPoolOptions {
             source_user: core::ptr::null_mut(),
             no_split: 0,
             use_on_oom: 0,
+            expandable: 0,
         }
     }
 }
@@ -147,6 +151,7 @@ pub unsafe extern "C" fn ascend_alloc_pool_create(
             chosen.use_on_oom = options.use_on_oom != 0;
             chosen.soft_limit = (options.soft_limit != 0).then_some(options.soft_limit as u64);
             chosen.source = source(&options)?;
+            chosen.expandable = kind(options.expandable)?;
         }
         // SAFETY: the caller's promise.
         let made = unsafe { process::allocator() }?.create_pool(device, chosen)?;
@@ -154,6 +159,16 @@ pub unsafe extern "C" fn ascend_alloc_pool_create(
         unsafe { place.write(number(made)) };
         Ok(())
     })
+}
+
+/// The kind of segments that a number stands for.
+fn kind(expandable: c_int) -> Result<Option<bool>, Failure> {
+    match expandable {
+        0 => Ok(None),
+        1 => Ok(Some(true)),
+        -1 => Ok(Some(false)),
+        other => Err(argument(format!("options->expandable is {other}, expected -1, 0 or 1"))),
+    }
 }
 
 /// The number of the device's default pool, for ascend_alloc_pool_begin: requests inside go there whatever routes

@@ -197,7 +197,10 @@ fn pool_of(allocator: &DeviceAllocator, device: DeviceId, tag: &Arc<str>) -> Res
         return Ok(pool);
     }
     // Without the lock, because setting a device up calls the driver; of two the first stays.
-    let made = allocator.create_pool(device, PoolOptions::tagged(tag))?;
+    let mut options = PoolOptions::tagged(tag);
+    // Programs set expandable_segments:False for the sake of allocators that cannot sleep with it; fixed blocks cannot here.
+    options.expandable = Some(true);
+    let made = allocator.create_pool(device, options)?;
     let kept = *POOLS.lock().entry(tag.clone()).or_default().entry(device).or_insert(made);
     if kept != made {
         allocator.release_pool(made)?;

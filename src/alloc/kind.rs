@@ -9,7 +9,8 @@ impl DeviceAllocator {
     /// Whether memory taken from now on comes in segments that grow and shrink by chunks (`true`), or in fixed blocks.
     /// The setting `expandable_segments` says how that begins. Answers what it was before, for whoever sets it back.
     ///
-    /// It counts for all devices and all pools but those over functions of the program. Segments that are there keep
+    /// It counts for all devices and all pools but those over functions of the program and those made with a
+    /// [kind of their own](crate::PoolOptions::expandable). Segments that are there keep
     /// their kind until they go back to the device; what is idle in one kind serves requests before memory of the other
     /// is taken. Requests that run meanwhile in other threads may still get the kind of before. `max_split_size_mb`,
     /// which is refused beside `expandable_segments:True`, counts whenever fixed blocks are asked for.

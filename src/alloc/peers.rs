@@ -62,7 +62,7 @@ impl DeviceAllocator {
         let before = core::mem::replace(&mut core.peers, wanted.clone());
         let (chunks, generation) = (core.mapped_chunks(), core.generation);
         // Where all blocks are fixed, nothing need ever be granted.
-        let grows = core.config.expandable_segments && core.reservable;
+        let grows = core.expands_anywhere() && core.reservable;
         drop(core);
         let fresh: Vec<DeviceId> = wanted.iter().copied().filter(|peer| !before.contains(peer)).collect();
         let granted = if chunks.is_empty() && grows && !fresh.is_empty() && !self.driver.can_set_access() {

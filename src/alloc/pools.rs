@@ -48,6 +48,10 @@ pub struct PoolOptions {
     /// Where its memory comes from, if not from the device's driver. Its segments neither grow nor move then, and
     /// count towards no limit.
     pub source: Option<Arc<dyn PoolSource>>,
+    /// The kind of its segments where the setting `expandable_segments` does not decide it: `Some(true)` for a pool that
+    /// is to sleep or to be exported whatever the setting says, because fixed blocks can be neither; `Some(false)` for fixed
+    /// blocks. Where the device has no virtual memory all blocks are fixed, and so are those of a source.
+    pub expandable: Option<bool>,
 }
 
 impl core::fmt::Debug for PoolOptions {
@@ -58,6 +62,7 @@ impl core::fmt::Debug for PoolOptions {
             .field("use_on_oom", &self.use_on_oom)
             .field("soft_limit", &self.soft_limit)
             .field("source", &self.source.is_some())
+            .field("expandable", &self.expandable)
             .finish()
     }
 }
@@ -137,6 +142,7 @@ impl DeviceAllocator {
             use_on_oom: options.use_on_oom,
             soft_limit: options.soft_limit,
             source: options.source.map(Source::new),
+            expandable: options.expandable,
         };
         let mut core = state.core.lock();
         let index = core.pools.add(rules);

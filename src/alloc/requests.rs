@@ -522,7 +522,7 @@ fn take_free(
     (len, align, stream): (u64, u64, StreamId),
     any: bool,
 ) -> Option<BlockId> {
-    let class = if core.config.expandable_segments { class } else { class.classic() };
+    let class = if core.expands(class) { class } else { class.classic() };
     let own = core.take(class, len, align, stream);
     own.or_else(|| if any { core.take_foreign(class, len, align, stream) } else { None })
 }

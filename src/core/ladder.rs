@@ -197,7 +197,7 @@ impl Core {
 
     pub(super) fn uses_reservations(&self, request: &Request) -> bool {
         let driven = !self.is_sourced(request.class);
-        let reserves = self.config.expandable_segments && self.reservable && !request.no_space && driven;
+        let reserves = self.expands(request.class) && self.reservable && !request.no_space && driven;
         reserves || request.extends.is_some()
     }
 
@@ -225,7 +225,7 @@ impl Core {
     /// The classes of segments that serve a request, in the order in which they are looked at.
     fn classes_for(&self, request: &Request) -> [Class; 2] {
         let (reserved, classic) = (request.class, request.class.classic());
-        if self.config.expandable_segments { [reserved, classic] } else { [classic, reserved] }
+        if self.expands(request.class) { [reserved, classic] } else { [classic, reserved] }
     }
 
     /// A free block for a request that can neither grow nor move enough: the searches before pass over some where there

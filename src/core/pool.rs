@@ -156,6 +156,8 @@ pub(crate) struct Rules {
     pub(crate) soft_limit: Option<u64>,
     /// Where its memory comes from, if not from the driver; its segments are classic then.
     pub(crate) source: Option<Source>,
+    /// The kind of its segments, where that is not left to the setting.
+    pub(crate) expandable: Option<bool>,
 }
 
 /// One pool.
@@ -508,6 +510,19 @@ impl Core {
     }
 
     /// Whether the segments of a class come from a source of its pool.
+    /// Whether new memory of a class comes in segments that grow and shrink by chunks, if the device can do that.
+    #[inline]
+    pub(crate) fn expands(&self, class: Class) -> bool {
+        let own = if class.pool() == DEFAULT { None } else { self.pools.get(class.pool()).rules.expandable };
+        own.unwrap_or(self.config.expandable_segments)
+    }
+
+    /// The same for any class there is.
+    pub(crate) fn expands_anywhere(&self) -> bool {
+        let own = |pool| self.pools.get(pool).rules.expandable == Some(true);
+        self.config.expandable_segments || self.pools.indices().any(own)
+    }
+
     pub(crate) fn is_sourced(&self, class: Class) -> bool {
         class.pool() != DEFAULT && self.pools.get(class.pool()).rules.source.is_some()
     }
