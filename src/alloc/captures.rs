@@ -1,7 +1,7 @@
 //! Capturing graphs: a pool whose addresses stay, and going back to an earlier state of it.
 //!
-//! A captured graph holds addresses. While it lives, nothing of its pool is unmapped or moved, and its free
-//! blocks serve nothing but captures into the same pool. While a capture runs, nothing of the whole device is
+//! A captured graph holds addresses. While it lives, nothing of its pool is unmapped or moved, unless the pool is put to
+//! sleep, and its free blocks serve nothing but captures into the same pool. While a capture runs, nothing of the whole device is
 //! unmapped, given back or waited for, and no event is recorded or queried (`core/capture.rs`).
 
 use hashbrown::HashMap;

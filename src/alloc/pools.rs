@@ -255,9 +255,11 @@ impl DeviceAllocator {
         true
     }
 
-    /// Ends a call that has given up a hold on a pool. If it was the last one, idle memory of the pool that is none of the
-    /// device's goes back: no other pool can use it, and no request for this one comes any more.
-    pub(super) fn pool_was_left(&self, state: &Device, core: Guard<'_>, serial: u64) {
+    /// Ends a call that has given up a hold on a pool, or a graph's on its addresses. If it was the last one, idle memory of
+    /// the pool that is none of the device's goes back: no other pool can use it, and no request for this one comes any
+    /// more. Pools that slept for their graphs alone wake.
+    pub(super) fn pool_was_left(&self, state: &Device, mut core: Guard<'_>, serial: u64) {
+        let unwanted = core.rouse_emptied();
         let unheld = |&pool: &PoolIndex| {
             let of = core.pools.get(pool);
             let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.is_of_device());
@@ -265,6 +267,7 @@ impl DeviceAllocator {
         };
         let pool = core.pools.find(serial).filter(unheld);
         drop(core);
+        self.caller(state).drop_content(unwanted);
         if pool.is_some() {
             // What is refused stays idle with the pool; emptying the cache tries again and says why.
             let _refused = state.give_back(&self.caller(state), Choice { pool, ..Choice::ALL }, 0, false);

@@ -6,7 +6,8 @@
 //! | falling asleep or waking | `State` | yes | `State` | `State` | `State` |
 //! | asleep | `State` | yes; its content is dropped | `State` | gives back what a failure left | wakes |
 //!
-//! A pool whose last block is freed while it sleeps wakes by itself, without memory. Sleeping or waking several
+//! A pool whose last block is freed while it sleeps wakes by itself, without memory, if no graph has its addresses or with
+//! the last of these. Sleeping or waking several
 //! pools of a device is one step: it is done for all or for none.
 //!
 //! A pool that sleeps has memory behind it only where the driver has failed twice: a wake could not wait for its copies,
@@ -79,15 +80,17 @@ struct Begun {
 
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
-    /// addresses and live blocks stay. Waits for the streams that used them. Until they wake, nobody may queue work
-    /// on their blocks; other memory is used as always. Pools that sleep already, in either mode, are left as they are; but
+    /// addresses and live blocks stay. Waits for the streams that used them, and where graphs were captured into them for the
+    /// device, because a graph may run on any stream. Until they wake, nobody may queue work
+    /// on their blocks or run their graphs; other memory is used as always. What a graph has freed in its capture is kept and
+    /// comes back as its live blocks do. Pools that sleep already, in either mode, are left as they are; but
     /// memory that a call which failed left behind them goes back.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] when no pool has a tag that is named, or for an unknown device. [`Error::State`] when a pool cannot
-    /// sleep (the default pool, captured graphs, memory from a source or in fixed blocks, live blocks lent to the default pool), when another thread is putting
-    /// it to sleep or waking it, or while the device cannot be waited for because of a capture.
+    /// sleep (the default pool, memory from a source or in fixed blocks, live blocks that are exported or lent to the default pool), when another thread is putting
+    /// it to sleep or waking it, or while a graph is captured on the device.
     /// [`Error::Driver`] when the driver refuses. The pools of that device are awake then; those of devices before it sleep.
     pub fn sleep(&self, device: Option<DeviceId>, tags: &[&str], mode: SleepMode) -> Result<Slept> {
         let mut sum = Slept::default();
@@ -359,7 +362,9 @@ impl Caller<'_> {
         }
         users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
         let stuck: Vec<(u32, u32)> = users.iter().map(|&id| (id, core.close_epoch(id))).collect();
-        if !stuck.is_empty() {
+        // A graph runs on streams that nobody told.
+        let graphs = pools.iter().any(|&pool| core.pools.get(pool).is_fixed());
+        if graphs || !stuck.is_empty() {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }
         let waiting = pools.iter().any(|&pool| core.is_waiting(pool));

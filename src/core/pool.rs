@@ -430,7 +430,8 @@ impl Core {
 
     /// Lets others have what is idle of a pool again, unless a graph still has its addresses.
     fn list_unfixed(&mut self, pool: PoolIndex) {
-        if self.pools.get(pool).is_fixed() {
+        // What is free of a pool that sleeps is in no list.
+        if self.pools.get(pool).is_fixed() || self.is_asleep(pool) {
             return;
         }
         for id in self.free_of(pool) {
@@ -509,7 +510,6 @@ impl Core {
         None
     }
 
-    /// Whether the segments of a class come from a source of its pool.
     /// Whether new memory of a class comes in segments that grow and shrink by chunks, if the device can do that.
     #[inline]
     pub(crate) fn expands(&self, class: Class) -> bool {
@@ -523,6 +523,7 @@ impl Core {
         self.config.expandable_segments || self.pools.indices().any(own)
     }
 
+    /// Whether the segments of a class come from a source of its pool.
     pub(crate) fn is_sourced(&self, class: Class) -> bool {
         class.pool() != DEFAULT && self.pools.get(class.pool()).rules.source.is_some()
     }

@@ -189,7 +189,8 @@ impl Core {
             let reason = "smaller reservations find room more easily.";
             add(0, RESERVATIONS, reason);
         }
-        let fixed = self.free_bytes(|block| self.pools.get(block.class.pool()).is_fixed());
+        let in_place = |pool: PoolIndex| self.pools.get(pool).is_fixed() && !self.is_asleep(pool);
+        let fixed = self.free_bytes(|block| in_place(block.class.pool()));
         if fixed > 0 && self.capturing == 0 {
             add(fixed, "Release captured graphs", "their pools keep idle memory in place.");
         }

@@ -10,6 +10,9 @@
 //! While a pool sleeps, its free blocks are in no index and no list, and holes stay where they are; nothing is
 //! placed in it. A live block can be freed: it becomes a free block like the others. Waking puts chunks behind
 //! the granules that live blocks touch; what is free then becomes free memory or holes by what is behind it.
+//!
+//! A captured graph uses free memory of its pool as well: what was freed in its capture. So while a pool is fixed its free
+//! blocks count like live ones here: their content is kept, and they get memory again.
 
 use super::Core;
 use super::block::{BlockId, State};
@@ -106,9 +109,6 @@ impl Core {
         }
         if self.exported_blocks().any(|id| self.class_of(id).pool() == pool) {
             return Some("blocks of it are exported to other processes; end that first");
-        }
-        if of.is_fixed() {
-            return Some("a captured graph uses its addresses; release the graph first");
         }
         if of.rules.source.is_some() {
             return Some("its memory comes from functions of its owner, who alone can take it away");
@@ -241,10 +241,23 @@ impl Core {
         chunks
     }
 
-    /// Stretches of live memory of a pool: address and bytes, in the order of addresses. What was claimed is not touched.
+    /// Whether memory in that state has to be there when a pool is awake.
+    fn is_needed(&self, pool: PoolIndex, state: State) -> bool {
+        match state {
+            State::Live | State::Waiting => true,
+            State::Free => self.pools.get(pool).is_fixed(),
+            State::Hole | State::Busy => false,
+        }
+    }
+
+    /// Stretches of a pool whose content somebody may want: address and bytes, in the order of addresses. What was claimed
+    /// is not touched.
     pub(crate) fn live_stretches(&self, pool: PoolIndex) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
-        let used = |id: &BlockId| self.blocks[*id].state == State::Live && !self.blocks[*id].claimed;
+        let used = |id: &BlockId| {
+            let block = &self.blocks[*id];
+            block.state != State::Waiting && self.is_needed(pool, block.state) && !block.claimed
+        };
         for id in self.blocks_of(pool).filter(used) {
             let block = &self.blocks[id];
             match stretches.last_mut() {
@@ -255,9 +268,9 @@ impl Core {
         stretches
     }
 
-    /// Granules that live blocks of a pool touch and that have no chunk.
+    /// Granules of a pool that need a chunk, when it is awake, and have none.
     pub(crate) fn bare_granules(&self, pool: PoolIndex) -> Vec<u64> {
-        self.bare_of(pool, |state| matches!(state, State::Live | State::Waiting))
+        self.bare_of(pool, |state| self.is_needed(pool, state))
     }
 
     /// Whether all of a pool but its holes has memory behind it.
@@ -400,11 +413,19 @@ impl Core {
         self.pools.get(pool).sleep.as_ref().map_or(&[], |sleep| &sleep.kept)
     }
 
-    /// Ends the sleep of a pool that has no live block any more; where its content was kept.
+    /// Ends the sleep of all pools that nobody needs memory of any more; where their content was kept.
+    pub(crate) fn rouse_emptied(&mut self) -> Unwanted {
+        let mut unwanted = Unwanted::default();
+        let asleep: Vec<PoolIndex> = self.pools.indices().filter(|&pool| self.is_asleep(pool)).collect();
+        asleep.into_iter().for_each(|pool| unwanted.append(self.rouse_if_empty(pool)));
+        unwanted
+    }
+
+    /// Ends the sleep of a pool that has no live block and no graph any more; where its content was kept.
     pub(crate) fn rouse_if_empty(&mut self, pool: PoolIndex) -> Unwanted {
         let of = self.pools.get(pool);
         let deep = of.sleep.as_ref().is_some_and(|sleep| sleep.depth == Depth::Asleep);
-        if !deep || of.active.stats[0].current > 0 {
+        if !deep || of.active.stats[0].current > 0 || of.is_fixed() {
             return Unwanted::default();
         }
         let kept = self.rouse(pool);
