@@ -148,6 +148,11 @@ fn claimed_blocks_stay_out_of_what_is_done_to_their_pool() {
     assert_eq!((slept.returned_bytes, slept.device_bytes), (12 * M - bytes, 12 * M - bytes));
     assert_eq!((world.reserved(), world.sim.physical_bytes(0)), (bytes, bytes));
     assert!(world.sim.is_backed(claimed.0, bytes));
+    // A snapshot tells what has memory from what has none.
+    let segments = world.alloc.snapshot(0).unwrap().segments;
+    let with: Vec<_> = segments.iter().filter(|segment| !segment.is_asleep).collect();
+    assert_eq!(with.iter().map(|segment| segment.total_size).sum::<u64>(), bytes);
+    assert_eq!((with[0].address, with[0].chunks, segments.len()), (claimed.0, bytes / (2 * M), 3));
     assert_eq!(world.alloc.sleep(None, &["sleeper"], SleepMode::Discard).unwrap().pools, 0);
     world.alloc.empty_cache(None).unwrap();
     assert_eq!(world.reserved(), bytes);

@@ -65,7 +65,8 @@ pub struct SegmentSnapshot {
     pub pool: u64,
     /// The stream of its first block.
     pub stream: Stream,
-    /// Whether its pool sleeps: blocks then have addresses and no memory.
+    /// Whether its pool sleeps and has no memory behind the blocks, or not behind all of each. Where some was left behind a
+    /// pool (claimed memory, or what the driver refused to take), blocks with memory are in stretches of their own.
     pub is_asleep: bool,
     /// Pieces of physical memory behind it: chunks, or the one of a classic segment.
     pub chunks: u64,
@@ -105,9 +106,11 @@ impl Core {
             let mut id = segment.first;
             while id != NONE {
                 let block = &self.blocks[id];
-                if block.state == State::Hole {
+                let is_asleep = self.is_asleep(segment.class.pool()) && !self.is_backed(block);
+                if block.state == State::Hole || run.as_ref().is_some_and(|run| run.is_asleep != is_asleep) {
                     segments.extend(run.take());
-                } else {
+                }
+                if block.state != State::Hole {
                     let run = run.get_or_insert_with(|| SegmentSnapshot {
                         device: self.limits.device,
                         address: block.addr,
@@ -120,7 +123,7 @@ impl Core {
                         base: segment.base,
                         pool: self.pools.get(segment.class.pool()).serial,
                         stream: self.streams[block.home as usize].handle,
-                        is_asleep: self.is_asleep(segment.class.pool()),
+                        is_asleep,
                         chunks: 0,
                         blocks: Vec::new(),
                     });
@@ -137,14 +140,23 @@ impl Core {
         Snapshot { segments, cached_handles: self.cached_bytes() }
     }
 
-    /// How many pieces of physical memory are behind a stretch.
+    /// Whether all of a block has memory behind it.
+    fn is_backed(&self, block: &Block) -> bool {
+        let segment = &self.segments[block.segment as usize];
+        let mut granules =
+            (block.addr & !(self.limits.granule - 1)..block.end()).step_by(self.limits.granule as usize);
+        segment.class.is_classic() || granules.all(|at| segment.chunk(at, self.limits.shift).is_some())
+    }
+
+    /// How many pieces of physical memory begin behind a stretch.
     fn pieces_behind(&self, run: &SegmentSnapshot) -> u64 {
         if !run.is_expandable {
             return 1;
         }
         let Some(segment) = self.segment_of(run.address) else { return 0 };
         let end = run.address + run.total_size;
-        let granules = (run.address..end).step_by(self.limits.granule as usize);
+        let first = run.address.next_multiple_of(self.limits.granule);
+        let granules = (first..end).step_by(self.limits.granule as usize);
         let backed = granules.filter(|&at| segment.chunk(at, self.limits.shift).is_some()).count() as u64;
         let more: u64 = segment.wide.range(run.address..end).map(|(_, &span)| u64::from(span) - 1).sum();
         backed - more

@@ -94,7 +94,7 @@ pub struct Segment {
     pub pool: (u64, u64),
     /// Whether it grows and shrinks by mapping.
     pub is_expandable: bool,
-    /// Whether its pool sleeps: the addresses are held, and no memory is behind them. Only this allocator has that.
+    /// Whether its pool sleeps: the addresses are held, and no memory is behind the blocks. Only this allocator has that.
     pub is_asleep: bool,
     /// Where it was taken from the device.
     pub frames: Frames,
