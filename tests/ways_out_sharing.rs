@@ -78,6 +78,35 @@ fn imports_at_once_share_one_mapping() {
     }
 }
 
+/// The driver is slow with one import that is dropped: the others need not wait for that.
+#[test]
+fn a_slow_call_for_one_import_holds_up_no_other() {
+    let rig = Rig::new();
+    let mut other = Other::start("sim");
+    let handles = [other.export(3 * M), other.export(5 * M)];
+    let user = rig.stream();
+    let imports = handles.each_ref().map(|handle| rig.alloc.import(0, handle, user).unwrap());
+    let places = imports.each_ref().map(|import| import.ptr().0);
+    rig.sim.submit(user.0, Task::new("reads").reads(places[0], 3 * M, 1)).unwrap();
+    rig.gate.hold(user);
+    drop(imports);
+    assert!(places.iter().all(|&place| rig.sim.is_backed(place, 3 * M)), "in use");
+    rig.gate.finish(0, user).unwrap();
+    let (sim, alloc) = rig.weak();
+    let seen = Arc::new(AtomicU32::new(0));
+    let count = seen.clone();
+    rig.once_at("aclrtUnmapMem", move || {
+        let emptied = std::thread::spawn(move || alloc.upgrade().unwrap().empty_cache(None).unwrap());
+        emptied.join().unwrap();
+        count.fetch_add(places.iter().filter(|&&place| sim.is_backed(place, 3 * M)).count() as u32, SeqCst);
+    });
+    rig.alloc.empty_cache(None).unwrap();
+    rig.gate.watch(None);
+    assert_eq!(seen.load(SeqCst), 1, "the one in hand");
+    assert_eq!(held(&rig), (0, 0));
+    rig.finish();
+}
+
 /// A stream ends, and its handle comes again, while a call looks at an import that it used: work that is queued on the
 /// old one is over only with the device. That the exporter has died changes nothing.
 #[test]

@@ -27,11 +27,12 @@ use crate::error::{Error, Result};
 
 mod handle;
 mod import;
+mod leaving;
 mod process;
 
 pub use handle::SharedHandle;
 pub use import::ImportedBlock;
-pub(super) use import::Imports;
+pub(super) use leaving::Imports;
 pub use process::Life;
 
 use process::Process;

@@ -1,14 +1,13 @@
 //! Blocks of other processes.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::super::device::Caller;
 use super::super::{DeviceAllocator, DevicePtr};
 use super::handle::SharedHandle;
+use super::leaving::{Leaving, Users};
 use super::process::{Life, Process};
-use crate::core::perform::whole_reservation;
-use crate::driver::{DeviceId, Driver, DriverResult, Event, PhysicalHandle, ShareForm, Stream};
+use crate::driver::{DeviceId, DriverResult, PhysicalHandle, ShareForm, Stream};
 use crate::error::{Error, Result};
 use crate::stats::DriverCalls;
 use crate::sync::Mutex;
@@ -26,75 +25,15 @@ pub struct ImportedBlock {
 }
 
 /// The chunks of a handle, mapped one behind the other in a reservation of their own.
-struct Mapping {
-    device: DeviceId,
+pub(super) struct Mapping {
+    pub(super) device: DeviceId,
     /// How often the device had been reset.
-    generation: u64,
-    base: u64,
+    pub(super) generation: u64,
+    pub(super) base: u64,
     chunk: u64,
-    handles: Vec<PhysicalHandle>,
+    pub(super) handles: Vec<PhysicalHandle>,
     /// Streams whose work may use it.
-    users: Mutex<Users>,
-}
-
-/// Streams whose work may use an import.
-#[derive(Default)]
-struct Users {
-    /// Those that are there.
-    streams: Vec<Stream>,
-    /// Whether there were others that are gone. Their handles may mean other streams by now, so that only the device
-    /// can be waited for.
-    gone: bool,
-}
-
-impl Users {
-    /// A stream is gone, or all.
-    fn forget(&mut self, stream: Option<Stream>) {
-        let before = self.streams.len();
-        self.streams.retain(|&known| stream.is_some_and(|stream| known != stream));
-        self.gone |= self.streams.len() < before;
-    }
-}
-
-/// What an allocator has imported.
-#[derive(Default)]
-pub(in super::super) struct Imports {
-    /// By device and message.
-    live: HashMap<(DeviceId, Vec<u8>), Weak<Mapping>>,
-    /// Mappings that nobody has any more and that queued work may still use.
-    leaving: Vec<Leaving>,
-    /// Calls that look at what was among these, and have it in their hands.
-    looking: usize,
-    /// Streams that are gone since the first of these calls began: device (or all) and stream (or all).
-    gone: Vec<(Option<DeviceId>, Option<Stream>)>,
-    /// Whether requests that lack memory ask for it.
-    asked: bool,
-}
-
-impl Imports {
-    /// Whether one of the streams of a device is gone, and was not among the first `known` that were noted.
-    fn have_ended(&self, known: usize, device: DeviceId, streams: &[Stream]) -> bool {
-        let is_meant = |gone: &Stream| streams.contains(gone);
-        self.gone[known..].iter().any(|(of, gone)| {
-            !streams.is_empty() && of.is_none_or(|of| of == device) && gone.as_ref().is_none_or(is_meant)
-        })
-    }
-}
-
-/// A mapping on its way out: what is still there of it.
-struct Leaving {
-    device: DeviceId,
-    generation: u64,
-    base: u64,
-    /// Bytes that are mapped of the reservation.
-    span: u64,
-    /// Addresses of chunks that are mapped.
-    mapped: Vec<u64>,
-    handles: Vec<PhysicalHandle>,
-    /// Streams that have no event yet.
-    users: Users,
-    /// Events that are not known to be complete.
-    events: Vec<Event>,
+    pub(super) users: Mutex<Users>,
 }
 
 impl ImportedBlock {
@@ -160,11 +99,11 @@ impl Mapping {
         }
     }
 
-    fn span(&self) -> u64 {
+    pub(super) fn span(&self) -> u64 {
         self.handles.len() as u64 * self.chunk
     }
 
-    fn addresses(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = u64> {
         (0..self.handles.len() as u64).map(|at| self.base + at * self.chunk)
     }
 }
@@ -312,77 +251,6 @@ impl DeviceAllocator {
         Ok(sum)
     }
 
-    /// A stream (or all) of a device (or of all) is gone: what it used is free only when the device has been waited for.
-    pub(in super::super) fn forget_importers(&self, device: Option<DeviceId>, stream: Option<Stream>) {
-        let is_meant = |of: DeviceId| device.is_none_or(|device| device == of);
-        let mut imports = self.imports.lock();
-        for leaving in imports.leaving.iter_mut().filter(|leaving| is_meant(leaving.device)) {
-            leaving.users.forget(stream);
-        }
-        if imports.looking > 0 {
-            imports.gone.push((device, stream));
-        }
-        let live: Vec<Arc<Mapping>> = imports.live.values().filter_map(Weak::upgrade).collect();
-        for mapping in live.iter().filter(|mapping| is_meant(mapping.device)) {
-            mapping.users.lock().forget(stream);
-        }
-        drop(imports);
-        live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
-    }
-
-    /// Gives up one hold on a mapping; the last one puts it among those that leave, and answers true. Whoever looked
-    /// at one for a moment may be the last, so everybody ends here.
-    fn let_go_import(&self, mapping: Arc<Mapping>) -> bool {
-        // Whoever tells of streams that are gone finds it either still shared or among those.
-        let mut imports = self.imports.lock();
-        let Some(mapping) = Arc::into_inner(mapping) else { return false };
-        let leaving = Leaving {
-            device: mapping.device,
-            generation: mapping.generation,
-            base: mapping.base,
-            span: mapping.span(),
-            mapped: mapping.addresses().collect(),
-            handles: mapping.handles,
-            users: mapping.users.into_inner(),
-            events: Vec::new(),
-        };
-        imports.leaving.push(leaving);
-        true
-    }
-
-    /// Releases what was imported, is dropped, and is no more in use; waits for the streams if `wait`. Whether there was
-    /// any.
-    pub(in super::super) fn collect_imports(&self, wait: bool) -> bool {
-        let mut imports = self.imports.lock();
-        if imports.leaving.is_empty() {
-            return false;
-        }
-        let leaving = core::mem::take(&mut imports.leaving);
-        imports.looking += 1;
-        let known = imports.gone.len();
-        drop(imports);
-        let before = leaving.len();
-        let mut left = Vec::new();
-        for mut leaving in leaving {
-            if !self.leave(&mut leaving, wait, known) {
-                left.push(leaving);
-            }
-        }
-        let released = left.len() < before;
-        let mut guard = self.imports.lock();
-        let imports = &mut *guard;
-        for &(device, stream) in &imports.gone[known..] {
-            let meant = |leaving: &&mut Leaving| device.is_none_or(|device| device == leaving.device);
-            left.iter_mut().filter(meant).for_each(|leaving| leaving.users.forget(stream));
-        }
-        imports.leaving.append(&mut left);
-        imports.looking -= 1;
-        if imports.looking == 0 {
-            imports.gone.clear();
-        }
-        released
-    }
-
     fn map_import(
         &self,
         device: DeviceId,
@@ -394,16 +262,7 @@ impl DeviceAllocator {
         let parts = handle.parts();
         let span = handle.mapped_bytes();
         let mut calls = DriverCalls::default();
-        let mut leaving = Leaving {
-            device,
-            generation,
-            base: 0,
-            span,
-            mapped: Vec::new(),
-            handles: Vec::new(),
-            users: Users::default(),
-            events: Vec::new(),
-        };
+        let mut leaving = Leaving::of_nothing(device, generation, span);
         let answer = self
             .link_to(device, parts.device, handle.form())
             .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
@@ -416,7 +275,7 @@ impl DeviceAllocator {
         drop(core);
         if let Err(error) = answer {
             if !self.leave(&mut leaving, false, 0) {
-                self.imports.lock().leaving.push(leaving);
+                self.imports.lock().put_leaving(leaving);
             }
             return Err(error);
         }
@@ -478,123 +337,6 @@ impl DeviceAllocator {
             }
         }
         Ok(())
-    }
-
-    /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it. While a graph
-    /// is captured on the device what was used stays: work that has not run may hold its address. `known` of the
-    /// streams that are noted as gone were so before.
-    fn leave(&self, leaving: &mut Leaving, wait: bool, known: usize) -> bool {
-        let Ok(state) = self.device(leaving.device) else { return true };
-        let mut calls = DriverCalls::default();
-        let driver = &*self.driver;
-        let core = state.core.lock();
-        let (valid, captures) = (core.generation == leaving.generation, core.capturing > 0);
-        drop(core);
-        if valid && captures && leaving.may_be_in_use() {
-            return false;
-        }
-        let device = leaving.device;
-        let ended = |streams: &[Stream]| self.imports.lock().have_ended(known, device, streams);
-        let done = !valid
-            || leaving.has_passed(driver, wait, ended, &mut calls) && leaving.take_apart(driver, &mut calls);
-        let mut core = state.core.lock();
-        core.tally.count_calls(&calls);
-        if done && leaving.base != 0 {
-            core.tally.address_space -= leaving.reserved();
-        }
-        done
-    }
-}
-
-impl Leaving {
-    /// Bytes of address space of its reservation.
-    fn reserved(&self) -> u64 {
-        whole_reservation(self.span)
-    }
-
-    /// Whether it was used and no wait has shown that this is over.
-    fn may_be_in_use(&self) -> bool {
-        self.users.gone || !self.users.streams.is_empty() || !self.events.is_empty()
-    }
-
-    /// Whether all streams have passed; an event each tells. A captured stream gets none before its capture ends.
-    /// `ended` says whether any of some streams are gone since this began.
-    fn has_passed(
-        &mut self,
-        driver: &dyn Driver,
-        wait: bool,
-        ended: impl Fn(&[Stream]) -> bool,
-        calls: &mut DriverCalls,
-    ) -> bool {
-        let device = self.device;
-        let mut asked = Vec::new();
-        let over = |calls: &mut DriverCalls| {
-            calls.wait_device += u64::from(wait);
-            wait && driver.synchronize_device(device).is_ok()
-        };
-        // The device that is waited for need not be that of the stream.
-        let alone = |stream: Stream, calls: &mut DriverCalls| {
-            calls.wait_stream += u64::from(wait);
-            wait && driver.synchronize_stream(device, stream).is_ok()
-        };
-        self.users.gone = self.users.gone && !over(calls);
-        self.users.streams.retain(|&stream| {
-            match driver.is_capturing(device, stream) {
-                Ok(true) => return true,
-                Ok(false) => {}
-                Err(error) if error.is_of_another_context() => return !alone(stream, calls),
-                // Also what is asked about a stream that is gone: it gets no event, only the device can be waited for.
-                Err(_) => return !over(calls),
-            }
-            let Ok(event) = driver.create_event(device) else { return true };
-            calls.record_event += 1;
-            let Err(error) = driver.record_event(device, event, stream) else {
-                self.events.push(event);
-                asked.push(stream);
-                return false;
-            };
-            let _ = driver.destroy_event(device, event);
-            // The stream may be gone; then its work is over.
-            if error.is_of_another_context() { !alone(stream, calls) } else { !over(calls) }
-        });
-        self.events.retain(|&event| {
-            let passed = if wait {
-                calls.wait_event += 1;
-                driver.synchronize_event(device, event).is_ok()
-            } else {
-                calls.query_event += 1;
-                driver.query_event(device, event) == Ok(true)
-            };
-            if passed {
-                // What the driver does not take back stays with it.
-                let _ = driver.destroy_event(device, event);
-            }
-            !passed
-        });
-        // The event may have been recorded on a new stream with the same handle.
-        self.users.gone |= ended(&asked);
-        !self.may_be_in_use()
-    }
-
-    /// Unmaps, drops the references, releases the reservation. What the driver refuses is tried again later.
-    fn take_apart(&mut self, driver: &dyn Driver, calls: &mut DriverCalls) -> bool {
-        let device = self.device;
-        self.mapped.retain(|&address| {
-            calls.unmap += 1;
-            driver.unmap(device, address).is_err()
-        });
-        self.handles.retain(|&handle| {
-            calls.free_physical += 1;
-            driver.free_physical(device, handle).is_err()
-        });
-        if !self.mapped.is_empty() || !self.handles.is_empty() {
-            return false;
-        }
-        if self.base == 0 {
-            return true;
-        }
-        calls.release += 1;
-        driver.release(device, self.base).is_ok()
     }
 }
 
