@@ -62,6 +62,27 @@ fn two_processes_see_one_memory() {
     });
 }
 
+/// Before CANN 8.5 there are the calls of the first version alone.
+#[test]
+fn the_first_form_serves_where_the_second_is_missing() {
+    let (rig, mut other) = (Rig::sim(), Other::start("sim"));
+    let second = ["aclrtMemExportToShareableHandleV2", "aclrtMemSetPidToShareableHandleV2"];
+    rig.machine().set_missing(&second).unwrap();
+    let block = rig.alloc.allocate(0, 5 * M, 0, STREAM).unwrap();
+    rig.poke(block.0, 21);
+    let id = other.id();
+    let export = rig.alloc.export(block, &ExportOptions::for_processes(&[id]).named(ShareForm::V2)).unwrap();
+    assert_eq!(export.handle().form(), ShareForm::V1);
+    assert_eq!(other.import(export.handle()), "ok");
+    assert_eq!(other.ask("read 0"), "21");
+    // Nothing serves in place of a fabric.
+    let fabric = rig.alloc.export(block, &ExportOptions::for_processes(&[id]).named(ShareForm::Fabric));
+    assert!(matches!(fabric, Err(Error::Driver(_))), "{fabric:?}");
+    drop(export);
+    rig.alloc.deallocate(block).unwrap();
+    assert_eq!(rig.live_bytes(), 0);
+}
+
 #[test]
 fn only_named_processes_import() {
     assert_eq!(Importers::default(), Importers::Any);

@@ -218,7 +218,8 @@ enum ascend_alloc_share_form
    */
   ASCEND_ALLOC_SHARE_FORM_V1 = 0,
   /*
-   A number, on one server, by the calls of the second version (CANN 8.5 and later).
+   A number, on one server, by the calls of the second version (CANN 8.5 and later); where the runtime library lacks them,
+   as the first.
    */
   ASCEND_ALLOC_SHARE_FORM_V2 = 1,
   /*

@@ -23,7 +23,8 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 pub enum AscendAllocShareForm {
     /// A number, on one server. All versions of the runtime library have it.
     V1 = 0,
-    /// A number, on one server, by the calls of the second version (CANN 8.5 and later).
+    /// A number, on one server, by the calls of the second version (CANN 8.5 and later); where the runtime library lacks them,
+    /// as the first.
     V2 = 1,
     /// 128 bytes, for servers that share memory over a fabric.
     Fabric = 2,

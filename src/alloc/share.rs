@@ -53,7 +53,8 @@ pub enum Importers {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// How chunks are named.
+    /// How chunks are named. Where the runtime library lacks the calls of the second version, [`ShareForm::V1`] serves in
+    /// place of [`ShareForm::V2`]; [`SharedHandle::form`] says which it became.
     pub form: ShareForm,
     /// Who can import.
     pub importers: Importers,
@@ -166,7 +167,13 @@ impl DeviceAllocator {
             generation: held.generation,
             handle: SharedHandle::empty(),
         };
-        let names = caller.names(&held, options)?;
+        let names = match caller.names(&held, options) {
+            // What the second version can do on one server, the first can.
+            Err(Error::Driver(error)) if options.form == ShareForm::V2 && error.is_unsupported() => {
+                caller.names(&held, &options.clone().named(ShareForm::V1))?
+            }
+            names => names?,
+        };
         let granule = state.limits.granule;
         export.handle = SharedHandle::new(handle::Parts {
             pages: state.limits.pages,
