@@ -22,7 +22,7 @@ impl DeviceAllocator {
     /// [reset](Self::device_was_reset) of one of them ends this.
     ///
     /// Fixed blocks need no grants, only the links: where all are (`expandable_segments:False`) a library without
-    /// `aclrtMemSetAccess` will do, until memory is imported or a buffer grows.
+    /// `aclrtMemSetAccess` will do, until memory is imported, a buffer grows, or a pool is made whose segments grow all the same.
     ///
     /// # Errors
     ///

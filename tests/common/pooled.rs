@@ -94,6 +94,7 @@ impl Program {
         options.no_split = self.rng.u8(..6) == 0;
         options.use_on_oom = self.rng.u8(..4) == 0;
         options.soft_limit = (self.rng.u8(..4) == 0).then_some(8 * M);
+        options.expandable = [None, None, Some(true), Some(false)][self.rng.usize(..4)];
         self.log.push(format!("pool on {device}: {options:?}"));
         match self.world.alloc.create_pool(device, options) {
             Ok(id) => self.pooled.pools.push(Pool { id, tag, slept: None, graphs: 0, released: false }),
