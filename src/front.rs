@@ -39,7 +39,7 @@ mod shard;
 mod streams;
 mod uses;
 
-pub(crate) use cache::{Freed, Front, HoldUp};
+pub(crate) use cache::{Freed, Front, HoldUp, Missed};
 pub(crate) use map::{AddressMap, Entry};
 pub(crate) use shard::Rested;
 pub(crate) use uses::Mask;

@@ -10,7 +10,7 @@ use crate::core::{Core, Limits, UNIT, wide::Wide};
 use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
 use crate::front::map::{Head, MOST_REQUESTED, NO_PLACE};
-use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Rested};
+use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Missed, Rested};
 use crate::history::log::{History, Noter};
 use crate::hook::HookSlot;
 use crate::sync::{Condvar, Mutex};
@@ -286,9 +286,8 @@ impl Device {
         self.front.drain_queue(place, map, |rested| bring_back(core, rested));
     }
 
-    /// The core's number of the stream of a request that the front could not serve; `asked`: the length of the block that
-    /// the front might have had. Streams are made
-    /// known to both on their first request.
+    /// The core's number of the stream of a request that the front could not serve; `missed`: what it might have had.
+    /// Streams are made known to both on their first request.
     #[inline]
     pub(super) fn enter(
         &self,
@@ -296,7 +295,7 @@ impl Device {
         map: &AddressMap,
         stream: Stream,
         bytes: u64,
-        asked: Option<u64>,
+        missed: Option<Missed>,
     ) -> u32 {
         let (place, id) = match self.front.core_id(stream) {
             Some((place, id)) => (Some(place), id),
@@ -305,8 +304,8 @@ impl Device {
         if let Some(place) = place
             && !Class::of(bytes).is_small()
         {
-            if let Some(len) = asked {
-                self.front.note_asked(place, len);
+            if let Some(missed) = missed {
+                self.front.note_asked(place, missed);
             }
             self.drain_queue(core, map, place);
         }

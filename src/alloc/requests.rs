@@ -12,7 +12,7 @@ use crate::core::segment::Class;
 use crate::core::stream::StreamId;
 use crate::driver::Stream;
 use crate::error::{Error, Result};
-use crate::front::HoldUp;
+use crate::front::{HoldUp, Missed};
 use crate::history;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
@@ -58,8 +58,8 @@ impl Caller<'_> {
             return Ok(Some(address));
         }
         let hold_up = if pool == 0 { self.device.hold_up(bytes, len, align, stream) } else { None };
-        let missed = pool == 0 && hold_up.is_none();
-        let id = self.device.enter(&mut core, self.map, stream, bytes, missed.then_some(len));
+        let missed = if hold_up.is_some() { Missed::Waits } else { Missed::Length(len) };
+        let id = self.device.enter(&mut core, self.map, stream, bytes, (pool == 0).then_some(missed));
         // What was taken back is not held up any more.
         let hold_up = hold_up.and_then(|_| self.device.hold_up(bytes, len, align, stream));
         let mut class = Class::of(bytes);

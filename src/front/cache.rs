@@ -38,6 +38,15 @@ pub(crate) struct HoldUp {
     pub(crate) crowded: bool,
 }
 
+/// What a request for a large block did not find.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Missed {
+    /// A block of so many bytes.
+    Length(u64),
+    /// One that waits no more; there are some of its length.
+    Waits,
+}
+
 /// What is known of a block that is being freed, before it is seen whether it is live.
 struct FreedBlock<'a> {
     shard: &'a Shard,
@@ -443,10 +452,14 @@ impl Front {
         }
     }
 
-    /// Notes that the core is asked for a large block of `len` bytes by a stream of that place. Called under the device's lock.
+    /// Notes that the core is asked for a large block by a stream of that place. Called under the device's lock.
     #[inline]
-    pub(crate) fn note_asked(&self, place: u16, len: u64) {
-        self.shard(place).returning.note_asked(key_of(len, place, false));
+    pub(crate) fn note_asked(&self, place: u16, missed: Missed) {
+        let returning = &self.shard(place).returning;
+        match missed {
+            Missed::Length(len) => returning.note_asked(key_of(len, place, false)),
+            Missed::Waits => returning.note_held_up(),
+        }
     }
 
     /// The place of a stream, made if there is room. Called under the device's lock.
