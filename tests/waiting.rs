@@ -85,6 +85,40 @@ fn many_pairs_share_an_event() {
     assert!(world.stats().reserved_bytes.all.peak as u64 <= 522 * M, "beyond the headroom");
 }
 
+/// Of two lengths that came in turn, one rested in the front and the other found too little memory on its stream, so that
+/// the front was flushed over and over, although another stream had chunks to spare.
+#[test]
+fn lengths_that_come_again_get_memory_of_their_own() {
+    let mut world = Setup { scripted: false, ..Setup::default() };
+    world.sim.lag = 0;
+    let mut world = world.build();
+    let (ours, others) = (Stream(0), world.stream());
+    let ballast = world.alloc(400 * M, others);
+    // What is idle: enough for one of the lengths on our stream, much on the other one.
+    let own = world.alloc(64 * M, ours);
+    let spare: Vec<_> = (0..20).map(|_| world.alloc(4 * M, others)).collect();
+    world.free(own);
+    spare.into_iter().for_each(|ptr| world.free(ptr));
+    let pairs = |world: &mut World, count: usize| {
+        for bytes in [40 * M, 30 * M].into_iter().cycle().take(count) {
+            let ptr = world.alloc(bytes, ours);
+            world.free(ptr);
+        }
+    };
+    pairs(&mut world, 400);
+    let before = world.stats();
+    pairs(&mut world, 2000);
+    let after = world.stats();
+    assert_eq!(after.ladder.flushed, before.ladder.flushed);
+    assert_eq!(after.calls, before.calls, "nothing is asked of the driver");
+    assert!(
+        after.reserved_bytes.all.peak as u64 <= 400 * M + 64 * M + 80 * M + 12 * M,
+        "beyond the headroom"
+    );
+    world.free(ballast);
+    world.verify();
+}
+
 /// A request of a size that had no block in the front took those of all other sizes out of it, before it grew within the
 /// headroom; the other sizes then came the same way, recorded ones with three events for four pairs.
 #[test]

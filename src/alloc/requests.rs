@@ -79,7 +79,7 @@ impl Caller<'_> {
         let mut request = Request::new(bytes, len, align, class, id, stream);
         let may_grow = |core: &mut Core| core.flush_can_wait() || stays;
         let calm = pool == 0 && hold_up.map_or_else(|| may_grow(&mut core), |hold_up| !hold_up.crowded);
-        if calm && let Some(step) = core.grow_calmly(&mut request) {
+        if calm && let Some(step) = core.grow_calmly(&mut request, stays && hold_up.is_none()) {
             core = self.perform(core, step, &mut request);
             return self.climb(core, request);
         }
@@ -161,7 +161,6 @@ impl Caller<'_> {
                 Step::Flush => {
                     let (frees, peak) = self.device.note_flow(&mut core, request.requested);
                     request.peak = peak;
-                    self.device.front.note_short();
                     let blocks = self.device.drain(&mut core, self.map);
                     core.note_flush(blocks, frees);
                 }

@@ -87,9 +87,11 @@ impl Core {
         waits
     }
 
-    /// The step to serve a request with chunks that are cached or within the headroom, or, for a small one,
-    /// idle; without waiting for anybody, if that can be done.
-    pub(crate) fn grow_calmly(&mut self, request: &mut Request) -> Option<Step> {
+    /// The step to serve a request with chunks that are cached or within the headroom, or idle; without waiting for anybody,
+    /// if that can be done. For a large request idle ones are moved only where what rests in the front `stays` there: it is
+    /// asked for again, so that the request needs memory of its own. Where those might do of which it is not known that
+    /// other streams have passed, the step learns that, for requests like this that follow.
+    pub(crate) fn grow_calmly(&mut self, request: &mut Request, stays: bool) -> Option<Step> {
         let granule = self.limits.granule;
         if self.capturing > 0 || !self.uses_reservations(request) {
             return None;
@@ -98,19 +100,25 @@ impl Core {
         let goal = goal.min(self.limit.unwrap_or(u64::MAX));
         let room = goal.saturating_sub(self.held()) / granule + self.cached.len() as u64;
         let small = request.class.is_small();
-        let hopeless =
-            if small { room == 0 && self.count_movable(1) == 0 } else { room < request.len / granule };
+        let hopeless = match small {
+            true => room == 0 && self.count_movable(1) == 0,
+            false => !stays && room < request.len / granule,
+        };
         if hopeless {
             return None;
         }
         let place = self.place(request)?;
         let mut remap: Remap = self.occupy(place, request);
         let need = remap.missing.len() as u64;
-        let idle = if small && need > room { self.count_movable(need - room) } else { 0 };
-        if need <= room + idle && matches!(self.chunks_for(request, &mut remap), Chunks::Found) {
+        let idle = if (small || stays) && need > room { self.count_movable(need - room) } else { 0 };
+        let enough = need <= room + idle;
+        if enough && matches!(self.chunks_for(request, &mut remap), Chunks::Found) {
             return Some(Step::Remap(Box::new(remap)));
         }
         self.abandon(remap);
-        None
+        if !stays || enough || self.slow > 0 || self.tokens <= 0 {
+            return None;
+        }
+        self.query().or_else(|| self.close_all())
     }
 }

@@ -437,11 +437,6 @@ impl Front {
         !small && self.streams.place_of(stream).is_some_and(|place| self.shard(place).returning.stays())
     }
 
-    /// Notes that everything is about to be taken back because memory is short. Called under the device's lock.
-    pub(crate) fn note_short(&self) {
-        self.used().for_each(|(_, shard)| shard.returning.note_short());
-    }
-
     /// Notes that a large block is taken out of the map by the core, mostly because it is freed. Called under the device's
     /// lock.
     #[inline]

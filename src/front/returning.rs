@@ -19,8 +19,6 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const KEYS: usize = super::shard::QUEUE;
 /// So many requests in a row must have found their length.
 const ENOUGH: u32 = 64;
-/// So many at most after it stayed in vain, because memory was short.
-const MOST: u32 = 1 << 14;
 /// Requests that did not find their length until nothing is noted for a while, which spares those whose lengths do not
 /// come again the search.
 const STRIKES: u32 = 24;
@@ -36,8 +34,6 @@ pub(super) struct Returning {
     next: AtomicU32,
     /// Requests in a row that are still to find their key; zero where the queue stays.
     missing: AtomicU32,
-    /// How many those were at first.
-    needed: AtomicU32,
     /// Requests that did not find their key since it was begun to note, or the queue stayed.
     strikes: AtomicU32,
     /// Requests until it is begun again.
@@ -68,7 +64,6 @@ impl Default for Returning {
             taken: Default::default(),
             next: AtomicU32::new(0),
             missing: AtomicU32::new(ENOUGH),
-            needed: AtomicU32::new(ENOUGH),
             strikes: AtomicU32::new(0),
             paused: AtomicU32::new(0),
         }
@@ -160,7 +155,7 @@ impl Returning {
 
     /// A request did not find its key.
     fn strike(&self) {
-        self.missing.store(self.needed.load(Relaxed), Relaxed);
+        self.missing.store(ENOUGH, Relaxed);
         let strikes = self.strikes.load(Relaxed) + 1;
         self.strikes.store(strikes % STRIKES, Relaxed);
         if strikes == STRIKES {
@@ -169,16 +164,9 @@ impl Returning {
         }
     }
 
-    /// Memory is short, so that everything is taken back although it stayed.
-    pub(super) fn note_short(&self) {
-        if self.stays() {
-            self.needed.store((self.needed.load(Relaxed) * 4).min(MOST), Relaxed);
-        }
-    }
-
     /// Everything was taken back.
     pub(super) fn forget(&self) {
-        self.missing.store(self.needed.load(Relaxed), Relaxed);
+        self.missing.store(ENOUGH, Relaxed);
         self.taken.iter().for_each(|taken| taken.blocks.store(0, Relaxed));
     }
 }
