@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ascend_alloc::driver::{ShareForm, SimDriver, Stream};
 use ascend_alloc::{
     Config, DeviceAllocator, DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions,
-    Importers, Life, PoolOptions, RouteFilter, SleepMode,
+    Importers, Life, PoolOptions, RouteFilter, SharedHandle, SleepMode,
 };
 use ascend_sim::{LAG_NEVER, Sim, SimConfig, Soc, Task};
 use common::M;
@@ -60,6 +60,59 @@ fn two_processes_see_one_memory() {
         }
         assert_eq!(other.ask("check"), "Ok(())");
     });
+}
+
+/// Large growth takes wide chunks where a setting asks for them: they are shared as they are, at a granule in the middle of
+/// one, too, and other devices are granted the sizes they have.
+#[test]
+fn blocks_with_wide_chunks_are_shared() {
+    let large = "check_level:2,large_segment_size_mb:20";
+    // The page of 1 GiB begins in the middle of its block.
+    let huge = "check_level:2,page_size:1g";
+    for (conf, before, size) in [(large, 0, 50 * M), (huge, 1000 * M, 1060 * M)] {
+        let capacity = 3 << 30;
+        for soc in [Soc::Ascend910B, Soc::Ascend950] {
+            if soc == Soc::Ascend950 && before > 0 {
+                continue;
+            }
+            let rig = Rig::with(SimConfig { capacity, devices: 2, soc, ..SimConfig::default() }, conf);
+            let mut other = Other::start("sim");
+            let before = rig.alloc.allocate(0, before, 0, STREAM).unwrap();
+            let block = rig.alloc.allocate(0, size, 0, STREAM).unwrap();
+            let last = size - 1;
+            rig.poke(block.0, 31);
+            rig.poke(block.0 + last, 32);
+            let export = rig.alloc.export(block, &ExportOptions::default()).unwrap();
+            let named = rig.machine().count("aclrtMemExportToShareableHandle");
+            let granules = export.handle().mapped_bytes() / (2 * M);
+            assert!(named < granules / 2, "{named} chunks of {granules} granules");
+            let message = export.handle().to_bytes();
+            assert!(SharedHandle::from_bytes(&message).unwrap() == *export.handle());
+            assert_eq!(other.import(export.handle()), "ok", "{conf} {soc:?}");
+            let ends = (other.ask("read 0"), other.ask(&format!("read {last}")));
+            assert_eq!(ends, ("31".into(), "32".into()));
+            other.ask(&format!("write {last} 33"));
+            assert_eq!(rig.peek(block.0 + last), 33);
+            other.ask("drop");
+            assert_eq!(other.ask("held"), "0 0");
+            drop(export);
+            // What comes to lie in the middle of one is shared with all of it.
+            rig.alloc.deallocate(block).unwrap();
+            let small: Vec<_> = (0..4).map(|_| rig.alloc.allocate(0, 7 * M, 0, STREAM).unwrap()).collect();
+            rig.poke(small[3].0 + 5, 34);
+            let export = rig.alloc.export(small[3], &ExportOptions::default()).unwrap();
+            assert!(export.handle().mapped_bytes() >= 7 * M);
+            assert_eq!(other.import(export.handle()), "ok", "{conf} {soc:?}");
+            assert_eq!(other.ask("read 5"), "34");
+            other.ask("drop");
+            assert_eq!(other.ask("check"), "Ok(())");
+            drop(export);
+            rig.alloc.deallocate(before).unwrap();
+            small.into_iter().for_each(|block| rig.alloc.deallocate(block).unwrap());
+            rig.alloc.empty_cache(None).unwrap();
+            assert_eq!(rig.machine().physical_bytes(0), 0);
+        }
+    }
 }
 
 /// Before CANN 8.5 there are the calls of the first version alone.

@@ -2,7 +2,6 @@
 
 mod common;
 
-use ascend_alloc::driver::Stream;
 use ascend_alloc::{DevicePtr, EmptyOptions, PoolOptions, SleepMode};
 use ascend_sim::Soc;
 use common::{G, M, Setup, World, scripts::assert_no_host_wait};
@@ -267,18 +266,6 @@ fn growing_and_shrinking_in_place() {
     world.alloc.check().expect("sound");
     let freed = world.alloc.trim(0, 0).expect("trimmed");
     assert_eq!(freed, 22 * M, "the chunk that the block still ends in stays");
-    world.alloc.deallocate(a).expect("freed");
-    world.close();
-}
-
-/// Blocks with wide chunks cannot be exported, because each chunk of an export has the same size.
-#[test]
-fn wide_chunks_are_not_exported() {
-    let world = Setup::default().conf(TWENTY).padded().build();
-    let s0: Stream = world.stream();
-    let a = world.alloc.allocate(0, 40 * M, 0, s0).expect("memory");
-    let answer = world.alloc.export(a, &ascend_alloc::ExportOptions::default());
-    assert!(matches!(answer, Err(ascend_alloc::Error::State { .. })), "{answer:?}");
     world.alloc.deallocate(a).expect("freed");
     world.close();
 }

@@ -300,7 +300,7 @@ pub extern "C" fn ascend_alloc_pool_end(pool: u64) -> c_int {
 /// Begins to capture a graph into the pool: as ascend_alloc_pool_begin, and the pool's addresses stay mapped until
 /// ascend_alloc_graph_release. Until ascend_alloc_pool_end ends the capture, nothing of the whole device's memory
 /// is moved, given back or waited for: a request that free and new memory cannot serve fails. Several graphs may share a
-/// pool if they never run at the same time and run in the order they were captured in. The default pool is refused;
+/// pool if they never run at the same time, and run in the order they were captured in or use no results of one another. The default pool is refused;
 /// ASCEND_ALLOC_STATUS_STATE while the pool sleeps. To be called before the driver begins to capture: streams that may
 /// still use the pool's free memory are asked now, by an event each, and no event that another thread is recording comes
 /// into the graph. Where a route that begins later sends a request that the filter takes to another pool, the addresses of

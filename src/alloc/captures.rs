@@ -115,8 +115,8 @@ impl PoolCheckpoint {
 impl DeviceAllocator {
     /// Begins a capture into a pool: from now on its addresses stay mapped, and the requests that the filter
     /// takes go to it ([`RouteFilter::CapturedWith`] takes those of one capture). Several graphs may
-    /// share a pool if they never run at the same time and run in the order they were captured in, as in
-    /// PyTorch. To be called before the driver begins to capture: streams whose work on the pool's free memory may not be over are
+    /// share a pool if they never run at the same time, and run in the order they were captured in or use no results of one
+    /// another, as in PyTorch. To be called before the driver begins to capture: streams whose work on the pool's free memory may not be over are
     /// asked now, by an event each, because they cannot be later, and no event that another thread is recording comes into the
     /// capture. Where a route that begins inside of the capture sends a request that the filter takes to another pool, the
     /// addresses of that one stay mapped too (those of the default pool do not). Until the capture ends, nothing of the device's memory is moved or given back: a request that free and

@@ -76,7 +76,8 @@ impl ExportOptions {
 
 /// An exported block. It stays live while this exists, even if it is freed meanwhile.
 ///
-/// Importers get whole chunks: the bytes of neighbouring blocks in the first and the last chunk too.
+/// Importers get whole chunks: the bytes of neighbouring blocks in the first and the last chunk too. Where
+/// `large_segment_size_mb` or `page_size` made these large, that can be much.
 pub struct Export {
     allocator: Arc<DeviceAllocator>,
     device: DeviceId,
@@ -175,11 +176,17 @@ impl DeviceAllocator {
             names => names?,
         };
         let granule = state.limits.granule;
+        let spans: Vec<u32> = held.chunks.iter().map(|&(_, _, span)| span).collect();
+        let wide = state.limits.wide.filter(|_| spans.iter().any(|&span| span > 1));
+        let first = held.chunks.first().map_or(ptr.0, |&(address, ..)| address);
         export.handle = SharedHandle::new(handle::Parts {
-            pages: state.limits.pages,
+            pages: wide.map_or(state.limits.pages, |wide| wide.pages),
             device: self.driver.driver_device(device)?,
             chunk: granule,
-            offset: ptr.0 & (granule - 1),
+            // Large pages have to lie at multiples of their size in the importer, too.
+            lead: wide.map_or(0, |wide| first % wide.align.max(granule)),
+            spans,
+            offset: ptr.0 - first,
             bytes: held.bytes,
             exporter: Process::this(),
             names,
@@ -195,7 +202,8 @@ struct Held {
     generation: u64,
     /// Bytes asked for.
     bytes: u64,
-    chunks: Vec<PhysicalHandle>,
+    /// Address, handle and granules of each chunk.
+    chunks: Vec<(u64, PhysicalHandle, u32)>,
 }
 
 impl Caller<'_> {
@@ -210,11 +218,6 @@ impl Caller<'_> {
         if core.is_asleep(core.class_of(block).pool()) {
             return refuse("its pool sleeps; wake it first");
         }
-        if core.has_wide_chunks(block) {
-            return refuse(
-                "it has wide chunks, which cannot be named; leave large_segment_size_mb and page_size alone",
-            );
-        }
         self.device.withhold(&mut core, self.map, block, ptr.0)?;
         core.hold(block);
         let (bytes, chunks) = (core.blocks[block].requested, core.chunks_behind(block));
@@ -226,7 +229,7 @@ impl Caller<'_> {
         let device = self.device.limits.device;
         let for_all = matches!(options.importers, Importers::Any);
         let mut names = Vec::with_capacity(held.chunks.len());
-        for &handle in &held.chunks {
+        for &(_, handle, _) in &held.chunks {
             let known = || Ok::<_, Error>(self.same_device(held)?.name_of(handle, options.form));
             let named = match known()? {
                 Some(named) => named,

@@ -180,8 +180,8 @@ pub(super) static KEYS: [Key; 42] = [
         Reach::Everything,
         "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB. Where it is set, \
          also the size of the chunks by which growable segments grow inside a large enough block: fewer driver \
-         calls, but such a chunk goes back to the device only when all of it is free, and blocks that hold one \
-         cannot be exported. Where it is not set they grow by the smallest chunks.",
+         calls, but such a chunk goes back to the device only when all of it is free. Where it is not set they grow by \
+         the smallest chunks.",
     ),
     Key {
         name: "segment_size_mb",
@@ -202,8 +202,7 @@ pub(super) static KEYS: [Key; 42] = [
         Slot::Pages(field!(page_size)),
         Reach::Everything,
         "1g: where a request covers a whole 1 GiB of new memory that is a page of 1 GiB, on devices that have \
-         such pages and one left; it goes back only when all of it is free, and blocks that hold one cannot be \
-         exported. Everything else has the device's usual pages, called huge, and so has everything otherwise.",
+         such pages and one left; it goes back only when all of it is free. Everything else has the device's usual pages, called huge, and so has everything otherwise.",
     ),
     torch_npu(
         "multi_stream_lazy_reclaim",

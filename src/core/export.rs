@@ -85,13 +85,19 @@ impl Core {
         })
     }
 
-    /// The chunks behind a block of a reserved segment, in address order.
-    pub(crate) fn chunks_behind(&self, id: BlockId) -> Vec<PhysicalHandle> {
+    /// The chunks behind a block of a reserved segment, in address order: address, handle and granules of each.
+    pub(crate) fn chunks_behind(&self, id: BlockId) -> Vec<(u64, PhysicalHandle, u32)> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment as usize];
-        let (granule, shift) = (self.limits.granule, self.limits.shift);
-        let granules = (block.addr & !(granule - 1)..block.end()).step_by(granule as usize);
-        granules.filter_map(|at| segment.chunk(at, shift)).collect()
+        let shift = self.limits.shift;
+        let mut chunks = Vec::new();
+        let mut at = segment.first_of_chunk(block.addr, shift);
+        while at < block.end() {
+            let span = segment.wide.get(&at).copied().unwrap_or(1);
+            chunks.extend(segment.chunk(at, shift).map(|handle| (at, handle, span)));
+            at += u64::from(span) << shift;
+        }
+        chunks
     }
 
     /// The name of a chunk, if it has one of that form.

@@ -182,8 +182,18 @@ impl Segment {
 
     /// Whether the granule is one of a wide chunk.
     pub(crate) fn is_wide(&self, addr: u64, shift: u32) -> bool {
-        let before = self.wide.range(..=addr).next_back();
-        before.is_some_and(|(&first, &span)| addr < first + (u64::from(span) << shift))
+        self.wide_around(addr, shift).is_some()
+    }
+
+    /// Where the chunk begins that is behind an address, or would be.
+    pub(crate) fn first_of_chunk(&self, addr: u64, shift: u32) -> u64 {
+        self.wide_around(addr, shift).unwrap_or(addr >> shift << shift)
+    }
+
+    /// Where the wide chunk begins that is behind an address, if one is.
+    fn wide_around(&self, addr: u64, shift: u32) -> Option<u64> {
+        let (&first, &span) = self.wide.range(..=addr).next_back()?;
+        (addr < first + (u64::from(span) << shift)).then_some(first)
     }
 
     /// The stamp of that granule.

@@ -152,14 +152,6 @@ impl Core {
         (self.cached.len() as u64 + stuck) * self.limits.granule
     }
 
-    /// Whether a wide chunk is behind a part of a block.
-    pub(crate) fn has_wide_chunks(&self, id: BlockId) -> bool {
-        let block = &self.blocks[id];
-        let segment = &self.segments[block.segment as usize];
-        segment.wide.range(block.addr..block.end()).next().is_some()
-            || segment.is_wide(block.addr, self.limits.shift)
-    }
-
     /// Whether a wide chunk lies wholly in a free block and no queued work can touch it.
     fn is_wide_idle(&self, id: BlockId, address: u64, span: u32, since: u64) -> bool {
         let (block, shift) = (&self.blocks[id], self.limits.shift);

@@ -5,6 +5,7 @@
 //! exporter: number 4, 0 4, start 8, place 8 | names: count times 8 or 128 | digest 8
 //! ```
 //!
+//! Version 2, where chunks have several granules, has `lead 8` and the granules of each, `count times 4`, behind the names.
 //! All numbers little-endian, but for names, which are the driver's bytes.
 
 use super::process::Process;
@@ -13,11 +14,16 @@ use crate::error::{Error, Result};
 use crate::words::counted;
 
 const MAGIC: [u8; 4] = *b"AscS";
-const VERSION: u16 = 1;
+/// All chunks are of one granule.
+const EVEN: u16 = 1;
+/// They have spans.
+const SPANNED: u16 = 2;
 /// Bytes before the names.
 const HEAD: usize = 64;
 /// Bytes behind the names.
 const TAIL: usize = 8;
+/// The largest pages there are, bytes.
+const MOST_LEAD: u64 = 1 << 30;
 /// Larger blocks exist on no device.
 const MOST_BYTES: u64 = 1 << 40;
 
@@ -36,8 +42,12 @@ pub(super) struct Parts {
     pub(super) pages: PageKind,
     /// The exporter's device, by the driver's number.
     pub(super) device: u32,
-    /// Bytes of a chunk.
+    /// Bytes of a granule.
     pub(super) chunk: u64,
+    /// Granules of each chunk.
+    pub(super) spans: Vec<u32>,
+    /// How far the first chunk lies behind a multiple of what large pages want; bytes.
+    pub(super) lead: u64,
     /// Where the block begins in the first chunk.
     pub(super) offset: u64,
     /// Bytes asked for.
@@ -60,6 +70,8 @@ impl SharedHandle {
             pages: PageKind::Huge,
             device: 0,
             chunk: 0,
+            spans: Vec::new(),
+            lead: 0,
             offset: 0,
             bytes: 0,
             exporter,
@@ -76,6 +88,16 @@ impl SharedHandle {
         &self.parts.names
     }
 
+    /// Address and bytes of each chunk where they lie one behind the other from `first` on.
+    pub(super) fn places(&self, first: u64) -> impl Iterator<Item = (u64, u64)> {
+        let granule = self.parts.chunk;
+        self.parts.spans.iter().scan(first, move |at, &span| {
+            let (address, bytes) = (*at, u64::from(span) * granule);
+            *at += bytes;
+            Some((address, bytes))
+        })
+    }
+
     /// Bytes of the block.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -85,7 +107,7 @@ impl SharedHandle {
     /// Bytes of the chunks that are mapped to import it.
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
-        self.parts.names.len() as u64 * self.parts.chunk
+        self.parts.spans.iter().map(|&span| u64::from(span)).sum::<u64>() * self.parts.chunk
     }
 
     /// How its chunks are named.
@@ -97,11 +119,12 @@ impl SharedHandle {
     /// The handle as a message for another process of the same machine architecture.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Parts { pages, device, chunk, offset, bytes, exporter, names } = &self.parts;
+        let Parts { pages, device, chunk, spans, lead, offset, bytes, exporter, names } = &self.parts;
+        let spanned = spans.iter().any(|&span| span != 1);
         let width = width_of(self.form());
         let mut out = Vec::with_capacity(HEAD + names.len() * width + TAIL);
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        out.extend(if spanned { SPANNED } else { EVEN }.to_le_bytes());
         out.push(match self.form() {
             ShareForm::V1 => 1,
             ShareForm::V2 => 2,
@@ -119,6 +142,10 @@ impl SharedHandle {
         for name in names {
             out.extend(&name.bytes[..width]);
         }
+        if spanned {
+            out.extend(lead.to_le_bytes());
+            spans.iter().for_each(|span| out.extend(span.to_le_bytes()));
+        }
         out.extend(digest(&out).to_le_bytes());
         out
     }
@@ -132,7 +159,7 @@ impl SharedHandle {
         read(message).map(Self::new).ok_or_else(|| Error::Argument {
             name: "shared handle",
             value: counted(message.len() as u64, "byte[s]").to_string(),
-            expected: "the bytes of a SharedHandle, whole and from a version of this library that writes version 1",
+            expected: "the bytes of a SharedHandle, whole and from a version of this library that writes version 1 or 2",
         })
     }
 }
@@ -154,10 +181,10 @@ fn read(message: &[u8]) -> Option<Parts> {
     if body.len() < HEAD || digest(body) != u64::from_le_bytes(*told) {
         return None;
     }
-    let (head, names) = body.split_at(HEAD);
+    let (head, rest) = body.split_at(HEAD);
     let number = |at: usize| -> Option<u64> { Some(u64::from_le_bytes(*head.get(at..)?.first_chunk()?)) };
     let short = |at: usize| -> Option<u32> { Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?)) };
-    if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() {
+    if head[..4] != MAGIC {
         return None;
     }
     let form = match head[6] {
@@ -171,12 +198,19 @@ fn read(message: &[u8]) -> Option<Parts> {
         1 => PageKind::Huge1G,
         _ => return None,
     };
-    let count = u64::from(short(12)?);
+    let (count, width) = (short(12)? as usize, width_of(form));
+    let (names, behind) = rest.split_at_checked(count.checked_mul(width)?)?;
+    let (lead, spans) = match u16::from_le_bytes(*head[4..].first_chunk()?) {
+        EVEN if behind.is_empty() => (0, vec![1; count]),
+        SPANNED => read_spans(behind, count)?,
+        _ => return None,
+    };
     let (chunk, offset, bytes) = (number(16)?, number(24)?, number(32)?);
-    let whole = count.checked_mul(chunk).filter(|&whole| whole <= MOST_BYTES)?;
-    let fits = chunk.is_power_of_two() && offset < chunk && bytes > 0 && bytes <= whole - offset.min(whole);
-    let width = width_of(form);
-    if !fits || names.len() as u64 != count * width as u64 {
+    let granules: u64 = spans.iter().map(|&span| u64::from(span)).sum();
+    let whole = granules.checked_mul(chunk).filter(|&whole| whole <= MOST_BYTES)?;
+    let first = u64::from(*spans.first()?) * chunk;
+    let placed = chunk.is_power_of_two() && lead < MOST_LEAD && lead.is_multiple_of(chunk);
+    if !placed || offset >= first || bytes == 0 || bytes > whole - offset {
         return None;
     }
     let exporter = Process { id: u32::try_from(number(40)?).ok()?, started: number(48)?, place: number(56)? };
@@ -185,7 +219,16 @@ fn read(message: &[u8]) -> Option<Parts> {
         bytes[..width].copy_from_slice(name);
         ShareName { form, bytes }
     });
-    Some(Parts { pages, device: short(8)?, chunk, offset, bytes, exporter, names: names.collect() })
+    let names = names.collect();
+    Some(Parts { pages, device: short(8)?, chunk, spans, lead, offset, bytes, exporter, names })
+}
+
+/// What stands behind the names of so many chunks: the lead, and the granules of each.
+fn read_spans(behind: &[u8], count: usize) -> Option<(u64, Vec<u32>)> {
+    let (lead, spans) = behind.split_first_chunk()?;
+    let (spans, []) = spans.as_chunks() else { return None };
+    let spans: Vec<u32> = spans.iter().map(|&span| u32::from_le_bytes(span)).collect();
+    (spans.len() == count && !spans.contains(&0)).then_some((u64::from_le_bytes(*lead), spans))
 }
 
 /// Bytes of a name.
@@ -211,6 +254,8 @@ mod tests {
             pages: PageKind::Huge,
             device: 5,
             chunk: 2 << 20,
+            spans: vec![1; 3],
+            lead: 0,
             offset: 512,
             bytes: (5 << 20) + 3,
             exporter,
@@ -225,6 +270,48 @@ mod tests {
             let received = SharedHandle::from_bytes(&sent.to_bytes()).unwrap();
             assert!(received == sent);
             assert_eq!((received.form(), received.mapped_bytes()), (form, 6 << 20));
+        }
+    }
+
+    /// The same with large chunks.
+    fn spanned(form: ShareForm) -> SharedHandle {
+        let even = handle(form).parts;
+        let (spans, pages) = (vec![1, 512, 10], PageKind::Huge1G);
+        SharedHandle::new(Parts { spans, pages, lead: 1022 << 20, bytes: 1 << 30, ..even })
+    }
+
+    #[test]
+    fn chunks_of_several_granules_are_read_back() {
+        for form in [ShareForm::V1, ShareForm::V2, ShareForm::Fabric] {
+            let sent = spanned(form);
+            let message = sent.to_bytes();
+            let received = SharedHandle::from_bytes(&message).unwrap();
+            assert!(received == sent);
+            assert_eq!(received.mapped_bytes(), 523 * (2 << 20));
+            for len in 0..message.len() {
+                assert!(SharedHandle::from_bytes(&message[..len]).is_err(), "{len} bytes");
+            }
+        }
+        let good = spanned(ShareForm::V1).to_bytes();
+        let behind = HEAD + 3 * 8;
+        let with = |at: usize, bytes: &[u8]| {
+            let mut body = good[..good.len() - TAIL].to_vec();
+            body[at..at + bytes.len()].copy_from_slice(bytes);
+            let sum = digest(&body).to_le_bytes();
+            SharedHandle::from_bytes(&[body, sum.to_vec()].concat())
+        };
+        assert!(with(0, b"AscS").is_ok());
+        // The version, the lead (too large, odd), spans of nothing, of too much, and of too little for the offset.
+        let nonsense: [(usize, &[u8]); 6] = [
+            (4, &[1]),
+            (behind, &[0xff; 8]),
+            (behind, &[1]),
+            (behind + 8, &[0; 4]),
+            (behind + 12, &[0xff; 4]),
+            (24, &(2_u64 << 20).to_le_bytes()),
+        ];
+        for (at, bytes) in nonsense {
+            assert!(with(at, bytes).is_err(), "{bytes:?} at {at}");
         }
     }
 

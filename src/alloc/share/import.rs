@@ -29,8 +29,12 @@ pub(super) struct Mapping {
     pub(super) device: DeviceId,
     /// How often the device had been reset.
     pub(super) generation: u64,
+    /// Where its reservation begins.
     pub(super) base: u64,
-    chunk: u64,
+    /// Bytes of it before the first chunk.
+    pub(super) lead: u64,
+    /// Address and bytes of each chunk.
+    pub(super) chunks: Vec<(u64, u64)>,
     pub(super) handles: Vec<PhysicalHandle>,
     /// Streams whose work may use it.
     pub(super) users: Mutex<Users>,
@@ -100,11 +104,7 @@ impl Mapping {
     }
 
     pub(super) fn span(&self) -> u64 {
-        self.handles.len() as u64 * self.chunk
-    }
-
-    pub(super) fn addresses(&self) -> impl Iterator<Item = u64> {
-        (0..self.handles.len() as u64).map(|at| self.base + at * self.chunk)
+        self.chunks.iter().map(|&(_, bytes)| bytes).sum()
     }
 }
 
@@ -159,7 +159,7 @@ impl DeviceAllocator {
         mapping.record(stream);
         self.be_asked_for_imports();
         Ok(ImportedBlock {
-            ptr: DevicePtr(mapping.base + parts.offset),
+            ptr: DevicePtr(mapping.base + mapping.lead + parts.offset),
             bytes: parts.bytes,
             exporter: parts.exporter,
             allocator: self.clone(),
@@ -182,10 +182,10 @@ impl DeviceAllocator {
     /// Grants peers access to all chunks of an import.
     fn grant_import(&self, mapping: &Mapping, peers: &[DeviceId]) -> DriverResult<()> {
         let mut calls = DriverCalls::default();
-        let granted = mapping.addresses().try_for_each(|address| {
+        let granted = mapping.chunks.iter().try_for_each(|&(address, bytes)| {
             peers.iter().try_for_each(|&peer| {
                 calls.set_access += 1;
-                self.driver.set_access(mapping.device, address, mapping.chunk, peer)
+                self.driver.set_access(mapping.device, address, bytes, peer)
             })
         });
         if let Some(state) = self.devices.get(mapping.device as usize).and_then(OnceLock::get) {
@@ -260,9 +260,8 @@ impl DeviceAllocator {
     ) -> Result<Mapping> {
         let state = self.device(device)?;
         let parts = handle.parts();
-        let span = handle.mapped_bytes();
         let mut calls = DriverCalls::default();
-        let mut leaving = Leaving::of_nothing(device, generation, span);
+        let mut leaving = Leaving::of_nothing(device, generation, (parts.lead, handle.mapped_bytes()));
         let answer = self
             .link_to(device, parts.device, handle.form())
             .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
@@ -279,8 +278,9 @@ impl DeviceAllocator {
             }
             return Err(error);
         }
-        let Leaving { base, handles, .. } = leaving;
-        Ok(Mapping { device, generation, base, chunk: parts.chunk, handles, users: Mutex::default() })
+        let Leaving { base, lead, handles, .. } = leaving;
+        let chunks = handle.places(base + lead).collect();
+        Ok(Mapping { device, generation, base, lead, chunks, handles, users: Mutex::default() })
     }
 
     /// Opens the link from a device to the exporter's, if it is another one of this process.
@@ -303,7 +303,7 @@ impl DeviceAllocator {
         peers: &[DeviceId],
         calls: &mut DriverCalls,
     ) -> DriverResult<()> {
-        let (driver, device, chunk) = (caller.driver, leaving.device, handle.parts().chunk);
+        let (driver, device) = (caller.driver, leaving.device);
         let generation = leaving.generation;
         for name in handle.names() {
             if caller.device.was_reset(generation) {
@@ -323,17 +323,18 @@ impl DeviceAllocator {
             }
             answer => answer?,
         };
-        for (at, &handle) in leaving.handles.iter().enumerate() {
+        for ((address, bytes), &chunk) in
+            handle.places(leaving.base + leaving.lead).zip(leaving.handles.iter())
+        {
             if caller.device.was_reset(generation) {
                 return Ok(());
             }
-            let address = leaving.base + at as u64 * chunk;
             calls.map += 1;
-            driver.map(device, address, chunk, handle)?;
+            driver.map(device, address, bytes, chunk)?;
             leaving.mapped.push(address);
             for &peer in peers {
                 calls.set_access += 1;
-                driver.set_access(device, address, chunk, peer)?;
+                driver.set_access(device, address, bytes, peer)?;
             }
         }
         Ok(())

@@ -78,6 +78,8 @@ pub(super) struct Leaving {
     pub(super) base: u64,
     /// Bytes that are mapped of the reservation.
     pub(super) span: u64,
+    /// Bytes of it before these.
+    pub(super) lead: u64,
     /// Addresses of chunks that are mapped.
     pub(super) mapped: Vec<u64>,
     pub(super) handles: Vec<PhysicalHandle>,
@@ -112,13 +114,13 @@ impl DeviceAllocator {
         // Whoever tells of streams that are gone finds it either still shared or among those.
         let mut imports = self.imports.lock();
         let Some(mapping) = Arc::into_inner(mapping) else { return false };
-        let span = mapping.span();
+        let sizes = (mapping.lead, mapping.span());
         let leaving = Leaving {
             base: mapping.base,
-            mapped: mapping.addresses().collect(),
+            mapped: mapping.chunks.iter().map(|&(address, _)| address).collect(),
             users: mapping.users.into_inner(),
             handles: mapping.handles,
-            ..Leaving::of_nothing(mapping.device, mapping.generation, span)
+            ..Leaving::of_nothing(mapping.device, mapping.generation, sizes)
         };
         imports.put_leaving(leaving);
         true
@@ -185,25 +187,17 @@ impl DeviceAllocator {
 }
 
 impl Leaving {
-    /// Of a mapping that has nothing yet, of which so many bytes are to be mapped.
-    pub(super) fn of_nothing(device: DeviceId, generation: u64, span: u64) -> Self {
+    /// Of a mapping that has nothing yet: `sizes` are the bytes to be left out of its reservation first, and those to be
+    /// mapped then.
+    pub(super) fn of_nothing(device: DeviceId, generation: u64, sizes: (u64, u64)) -> Self {
         let (mapped, handles, events) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            number: 0,
-            device,
-            generation,
-            base: 0,
-            span,
-            mapped,
-            handles,
-            users: Users::default(),
-            events,
-        }
+        let ((lead, span), users) = (sizes, Users::default());
+        Self { number: 0, device, generation, base: 0, span, lead, mapped, handles, users, events }
     }
 
     /// Bytes of address space of its reservation.
     pub(super) fn reserved(&self) -> u64 {
-        whole_reservation(self.span)
+        whole_reservation(self.lead + self.span)
     }
 
     /// Whether it was used and no wait has shown that this is over.
