@@ -503,3 +503,43 @@ fn restoring_large_fixed_blocks_keeps_their_count() {
     allocator.deallocate(block).unwrap();
     assert_eq!(allocator.stats(0).unwrap().oversize_allocations.current, 0);
 }
+
+/// Graphs of many sizes share a pool: what one needs, all have, whatever order they are captured in.
+/// https://github.com/vllm-project/vllm/pull/11743, https://github.com/pytorch/pytorch/pull/166975
+#[test]
+fn graphs_of_all_sizes_take_what_the_largest_needs() {
+    for sizes in [[64, 32, 16, 8], [8, 16, 32, 64]] {
+        let rig = rig(1 << 30);
+        let graphs = sizes.map(|mib| {
+            let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+            rig.begin();
+            let block = rig.on_stream(mib * MIB - 32);
+            rig.allocator.deallocate(block).unwrap();
+            rig.end();
+            capture.finish()
+        });
+        assert_eq!(rig.reserved(), 64 * MIB as i64, "{sizes:?}");
+        drop(graphs);
+    }
+}
+
+/// What was recorded on another stream and freed in a capture waits for its end, and serves the next one.
+/// https://github.com/pytorch/pytorch/pull/175817
+#[test]
+fn what_is_recorded_in_captures_serves_the_next() {
+    let rig = rig(1 << 30);
+    let side = Stream(rig.sim.create_stream().unwrap());
+    let graphs = [0; 5].map(|_| {
+        let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+        rig.begin();
+        let block = rig.on_stream(64 * MIB - 32);
+        rig.allocator.record_stream(block, side).unwrap();
+        rig.allocator.deallocate(block).unwrap();
+        rig.end();
+        capture.finish()
+    });
+    assert_eq!(rig.reserved(), 64 * MIB as i64);
+    drop(graphs);
+    rig.allocator.empty_cache(None).unwrap();
+    assert_eq!((rig.reserved(), rig.sim.physical_bytes(0)), (0, 0));
+}

@@ -459,3 +459,27 @@ fn a_capture_keeps_an_import_mapped() {
     rig.alloc.empty_cache(None).unwrap();
     assert_eq!((rig.alloc.imported_bytes(0).unwrap(), rig.space()), (0, 0));
 }
+
+/// Chunks are shared, and several blocks lie in one: each is imported for itself.
+/// https://github.com/openucx/ucx/pull/4431, https://github.com/pytorch/pytorch/pull/14736
+#[test]
+fn blocks_of_one_chunk_are_imported_one_by_one() {
+    for_both(|rig, mut other| {
+        let blocks = [4096; 2].map(|bytes| rig.alloc.allocate(0, bytes, 0, STREAM).unwrap());
+        assert_eq!(blocks[0].0 >> 21, blocks[1].0 >> 21);
+        rig.poke(blocks[0].0, 41);
+        rig.poke(blocks[1].0, 42);
+        let exports = blocks.map(|block| rig.alloc.export(block, &ExportOptions::default()).unwrap());
+        for export in &exports {
+            assert_eq!(other.import(export.handle()), "ok");
+        }
+        assert_eq!(other.ask("held"), format!("{0} {0}", 4 * M));
+        let read = other.ask("read 0");
+        other.ask("drop");
+        let left = other.ask("read 0");
+        assert!([&read, &left].iter().all(|byte| ["41", "42"].contains(&byte.as_str())), "{read} {left}");
+        assert_eq!(other.ask("held"), format!("{0} {0}", 2 * M));
+        other.ask("drop");
+        assert_eq!(other.ask("held"), "0 0");
+    });
+}

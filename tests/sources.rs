@@ -373,3 +373,21 @@ fn idle_memory_of_a_source_goes_back_with_the_last_hold_on_its_pool() {
     assert!(rig.alloc.pool_stats(pool).is_err());
     rig.finish();
 }
+
+/// A source that has no more memory gets back first what its pool holds in vain.
+/// https://github.com/pytorch/pytorch/issues/159674
+#[test]
+fn a_source_that_is_short_gets_idle_memory_of_its_pool_back() {
+    let rig = Rig::with("check_level:2", 80 * M);
+    let busy = Busy::new(&rig.sim);
+    let pool = busy.pool(&rig);
+    let first = rig.alloc.allocate_in(pool, 50 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(first).unwrap();
+    let second = rig.alloc.allocate_in(pool, 70 * M, 0, STREAM).expect("the first has gone back");
+    // Nobody has the pool any more when its last block comes back.
+    rig.alloc.release_pool(pool).unwrap();
+    rig.alloc.deallocate(second).unwrap();
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!((rig.sim.count("aclrtFree"), rig.sim.physical_bytes(0)), (2, 0), "by its own function");
+    rig.finish();
+}

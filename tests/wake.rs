@@ -413,3 +413,43 @@ fn scattered_content_takes_few_blocks_of_the_host() {
     assert_eq!(rig.sim.physical_bytes(0), 0);
     assert!(rig.sim.findings().is_empty());
 }
+
+/// A serving engine that shares its device with training, round after round: weights first, then the cache, for which there is
+/// no memory until training has given up its own. Nothing piles up.
+/// https://github.com/vllm-project/vllm-ascend/issues/9563, https://github.com/verl-project/verl/pull/1748
+#[test]
+fn rounds_of_sleep_and_training_take_no_more_each_time() {
+    let world = Setup::default().build();
+    let pool = |tag| world.alloc.create_pool(0, PoolOptions::tagged(tag)).expect("a pool");
+    let pools = [pool("weights"), pool("cache")];
+    let weights = world.alloc.allocate_in(pools[0], 200 * M, 0, STREAM).expect("memory");
+    let cache = world.alloc.allocate_in(pools[1], 500 * M, 0, STREAM).expect("memory");
+    world.sim.fill_bytes(weights.0, 200 * M, 7).expect("filled");
+    for round in 0..12 {
+        for (place, bytes) in [(None, (20 + round % 7) * M), (Some(pools[0]), (1 + round % 5) * M)] {
+            let answer = match place {
+                Some(pool) => world.alloc.allocate_in(pool, bytes, 0, STREAM),
+                None => world.alloc.allocate(0, bytes, 0, STREAM),
+            };
+            world.alloc.deallocate(answer.expect("a workspace")).expect("freed");
+        }
+        world.alloc.sleep(None, &["weights"], SleepMode::Offload).expect("asleep");
+        world.alloc.sleep(None, &["cache"], SleepMode::Discard).expect("asleep");
+        let training = world.alloc.allocate(0, 1000 * M, 0, STREAM).expect("nothing is held in vain");
+        world.alloc.deallocate(training).expect("freed");
+        world.alloc.wake(None, &["weights"]).expect("awake");
+        let update = world.alloc.allocate(0, 600 * M, 0, STREAM).expect("memory");
+        assert!(matches!(world.alloc.wake(None, &["cache"]), Err(Error::OutOfMemory(_))));
+        world.alloc.deallocate(update).expect("freed");
+        world.alloc.wake(None, &["cache"]).expect("awake");
+        for at in [0, 200 * M - 1] {
+            let mut byte = [0];
+            world.sim.read_bytes(weights.0 + at, &mut byte).expect("mapped");
+            assert_eq!(byte, [7]);
+        }
+    }
+    assert_eq!(world.sim.count("aclrtMallocHost"), world.sim.count("aclrtFreeHost"));
+    [weights, cache].into_iter().for_each(|block| world.alloc.deallocate(block).expect("freed"));
+    pools.into_iter().for_each(|pool| world.alloc.release_pool(pool).expect("released"));
+    world.close();
+}
