@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 mod asked;
 mod buffer;
+mod caching;
 mod captures;
 #[cfg(test)]
 mod checks;

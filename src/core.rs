@@ -269,6 +269,8 @@ pub(crate) struct Core {
     pub(crate) shunned: HashMap<u64, BlockId>,
     /// Captures in progress: while there is one, memory is only taken, never moved or given back.
     pub(crate) capturing: u32,
+    /// While caching is off: the serial of the pool that requests go to, and the number of the route to it.
+    pub(crate) uncached: Option<(u64, u64)>,
     /// Requests in progress whose block is `Busy`, and plans being performed.
     pub(crate) busy: u32,
 }
@@ -354,6 +356,7 @@ impl Core {
             stale: HashSet::new(),
             shunned: HashMap::new(),
             capturing: 0,
+            uncached: None,
             busy: 0,
         };
         core.stream_id(Stream(0));

@@ -96,8 +96,8 @@ fn b13_bad_pointers_and_nothing() {
     scripts::b13_bad_pointers_and_nothing(classic());
 }
 
-/// B14. Its second part switches caching off and on, for which there is no setting here. That the size, device and stream of
-/// a free through C are not looked at is in `ffi_library`; sizes that differ are not counted.
+/// B14. That the size, device and stream of a free through C are not looked at is in `ffi_library`; sizes that differ are
+/// not counted.
 #[test]
 fn b14_the_record_of_the_block_decides() {
     let mut world = classic().build();
@@ -112,6 +112,11 @@ fn b14_the_record_of_the_block_decides() {
     world.alloc.empty_cache(None).expect("emptied");
     assert_eq!((world.reserved(), world.stats().calls.free), (0, 1));
     world.close();
+}
+
+#[test]
+fn b14_the_record_of_the_block_decides_where_it_goes() {
+    scripts::b14_the_record_of_the_block_decides_where_it_goes(classic());
 }
 
 #[test]

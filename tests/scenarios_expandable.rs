@@ -223,8 +223,8 @@ fn b13_bad_pointers_and_nothing() {
     scripts::b13_bad_pointers_and_nothing(Setup::default());
 }
 
-/// B14. Its second part switches caching off and on, for which there is no setting here. That the size, device and stream of
-/// a free through C are not looked at is in `ffi_library`; sizes that differ are not counted.
+/// B14. That the size, device and stream of a free through C are not looked at is in `ffi_library`; sizes that differ are
+/// not counted.
 #[test]
 fn b14_the_record_of_the_block_decides() {
     let mut world = Setup::default().build();
@@ -240,6 +240,11 @@ fn b14_the_record_of_the_block_decides() {
     let calls = world.stats().calls;
     assert_eq!((calls.map, calls.unmap), (32, 32));
     world.close();
+}
+
+#[test]
+fn b14_the_record_of_the_block_decides_where_it_goes() {
+    scripts::b14_the_record_of_the_block_decides_where_it_goes(Setup::default());
 }
 
 /// B16. The script expects five handles made, freed again, and a flush. Here idle chunks of the other

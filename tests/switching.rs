@@ -357,3 +357,56 @@ proptest! {
         prop_assert_eq!(program.sim.count("aclrtMapMem"), program.sim.count("aclrtUnmapMem"));
     }
 }
+
+/// What happens around blocks that are not cached: uses on other streams, limits, captures, routes, what a driver refuses.
+#[test]
+fn while_caching_is_off_nothing_is_kept() {
+    let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let conf = Config::parse("check_level:3,expandable_segments:True").unwrap();
+    let alloc = DeviceAllocator::new(conf, Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    let other = Stream(sim.create_stream().unwrap());
+    let reserved = || alloc.stats(0).unwrap().reserved_bytes.all.current as u64;
+    assert!(alloc.set_caching(0, false).unwrap() && !alloc.set_caching(0, false).unwrap());
+    for bytes in [512, 3 * MIB, 11 * MIB, 39 * MIB] {
+        let ptr = alloc.allocate(0, bytes, 0, STREAM).unwrap();
+        assert_eq!(reserved(), bytes.next_multiple_of(2 * MIB), "no longer than its block");
+        alloc.record_stream(ptr, other).unwrap();
+        alloc.deallocate(ptr).unwrap();
+        assert_eq!((reserved(), sim.physical_bytes(0)), (0, 0), "{bytes}");
+    }
+    // A pool that was asked for by name, or by a route begun later, caches as ever.
+    let pool = alloc.create_pool(0, PoolOptions::tagged("named")).unwrap();
+    let named = alloc.allocate_in(pool, 3 * MIB, 0, STREAM).unwrap();
+    alloc.deallocate(named).unwrap();
+    let route = alloc.route(pool, RouteFilter::ThisThread).unwrap();
+    assert_eq!(alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap(), named);
+    alloc.deallocate(named).unwrap();
+    drop(route);
+    assert_eq!(reserved(), 4 * MIB);
+    // What the cache holds does not stand in the way.
+    let all = alloc.allocate(0, 61 * MIB, 0, STREAM).unwrap();
+    assert!(matches!(alloc.allocate(0, 3 * MIB, 0, STREAM), Err(Error::OutOfMemory(_))));
+    // A refused free keeps the block with its pool; the next one takes it along.
+    sim.fail("aclrtFree", 1, 507_899, false).unwrap();
+    alloc.deallocate(all).unwrap();
+    assert_eq!(reserved(), 62 * MIB);
+    let next = alloc.allocate(0, 61 * MIB, 0, STREAM).unwrap();
+    assert_eq!(next, all);
+    alloc.deallocate(next).unwrap();
+    assert_eq!(reserved(), 0);
+    // A graph needs its addresses: no switch under it, and what is freed meanwhile goes back later.
+    let kept = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    let graph = alloc.create_pool(0, PoolOptions::tagged("graph")).unwrap();
+    let capture = alloc.capture(graph, RouteFilter::Stream(other)).unwrap();
+    assert!(matches!(alloc.set_caching(0, true), Err(Error::State { .. })));
+    let inside = alloc.allocate(0, 3 * MIB, 0, other).unwrap();
+    alloc.deallocate(kept).unwrap();
+    alloc.deallocate(inside).unwrap();
+    assert_eq!(reserved(), 8 * MIB);
+    drop(capture);
+    assert!(!alloc.set_caching(0, true).unwrap() && alloc.set_caching(0, true).unwrap());
+    alloc.check().unwrap();
+    drop(alloc);
+    assert_eq!(sim.physical_bytes(0), 0);
+}

@@ -54,6 +54,7 @@ fn device_memory_has_no_unknown_device() {
     refused(alloc.process_id(NOBODY));
     refused(alloc.trim(NOBODY, 0));
     refused(alloc.set_memory_fraction(NOBODY, 0.5));
+    refused(alloc.set_caching(NOBODY, false));
     refused(alloc.set_memory_limit(NOBODY, None));
     refused(alloc.memory_limit(NOBODY));
     refused(alloc.set_soft_limit(NOBODY, None));

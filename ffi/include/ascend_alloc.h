@@ -1677,6 +1677,24 @@ uint64_t ascend_alloc_pool_default(int device);
 int ascend_alloc_pool_release(uint64_t pool);
 
 /*
+ Switches caching of the device off (on is 0) or on again (on is not 0). While it is off, each request that no pool is
+ named for, and no route begun later takes, gets a fixed block of the driver's, which goes back to it with its free; that
+ waits for the streams that used it. A block that was handed out before goes back where it came from. For finding
+ programs that use memory after its free, and how much one needs at least; the blocks are those of a pool with the tag
+ uncached. *before, which may be null, gets 1 if caching was on and 0 if not. Refused while a graph is captured on the
+ device. Sets the allocator up if nobody has.
+
+ Callable from any thread.
+
+ # Safety
+
+ before is null or valid for a write. Else as ascend_alloc_init.
+ */
+int ascend_alloc_set_caching(int device,
+                             int on,
+                             int *before);
+
+/*
  Gives all free memory of the pool back; waits for the streams that used it. Nothing goes back while a graph is being
  captured on the device. *freed, which may be null, gets the
  bytes. Callable from any thread. In a forked child it does nothing and succeeds, with 0 bytes.

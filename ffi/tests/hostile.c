@@ -70,6 +70,8 @@ static void blocks(void) {
     REFUSED(ascend_alloc_set_memory_fraction(0.0, 0));
     REFUSED(ascend_alloc_set_memory_fraction(-1.0, 0));
     REFUSED(ascend_alloc_set_memory_fraction(NAN, 0));
+    REFUSED(ascend_alloc_set_caching(-1, 0, NULL));
+    REFUSED(ascend_alloc_set_caching(0, 0, (int *)1));
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 511, SIZE_MAX / 2, SIZE_MAX / 2 + 1, (size_t)1 << 62};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         CHECK(ascend_alloc_malloc(sizes[i], 0, NULL) == NULL && ascend_alloc_last_error() != NULL);
@@ -154,6 +156,7 @@ static void devices(void) {
         UNKNOWN(ascend_alloc_reset_accumulated_stats(device));
         UNKNOWN(ascend_alloc_set_memory_fraction(0.5, device));
         UNKNOWN(ascend_alloc_memory_limit(device, &bytes));
+        UNKNOWN(ascend_alloc_set_caching(device, 0, NULL));
         UNKNOWN(ascend_alloc_snapshot_json(device, NULL, 0, &bytes));
         UNKNOWN(ascend_alloc_snapshot_visit(device, told, NULL));
     }

@@ -100,6 +100,18 @@ static void basics(void) {
     CHECK(limit == SIZE_MAX);
     CHECK(stats_of(0).num_ooms == 1);
 
+    /* Blocks that are not kept. */
+    int before = -1;
+    OK(ascend_alloc_set_caching(0, 0, &before));
+    CHECK(before == 1);
+    block = ascend_alloc_malloc(3 * MIB, 0, NULL);
+    CHECK(block != NULL && stats_of(0).reserved_bytes.all.current == (int64_t)(4 * MIB));
+    ascend_alloc_free(block, 0, 0, NULL);
+    CHECK(stats_of(0).reserved_bytes.all.current == 0);
+    OK(ascend_alloc_set_caching(0, 1, &before));
+    OK(ascend_alloc_set_caching(0, 1, NULL));
+    CHECK(before == 0);
+
     /* A device that nobody has used. */
     CHECK(stats_of(1).reserved_bytes.all.peak == 0);
     /* Growing and shrinking in place. */

@@ -143,6 +143,7 @@ impl DeviceAllocator {
             soft_limit: options.soft_limit,
             source: options.source.map(Source::new),
             expandable: options.expandable,
+            uncached: false,
         };
         let mut core = state.core.lock();
         let index = core.pools.add(rules);

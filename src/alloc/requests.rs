@@ -251,6 +251,10 @@ impl Caller<'_> {
         if core.is_asleep(pool) {
             return self.free_asleep(core, pool);
         }
+        if pool != DEFAULT && core.pools.get(pool).rules.uncached {
+            self.give_back_freed(core, pool);
+            return Ok(());
+        }
         self.watch(&mut core, 2);
         self.device.follow_moves(&core);
         if core.logging || core.due || core.decay_due {

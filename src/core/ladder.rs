@@ -456,6 +456,7 @@ impl Core {
         if request.class.is_small() && room <= small {
             small
         } else if !request.class.is_small()
+            && !self.pools.get(request.class.pool()).rules.uncached
             && request.requested < 10 << 20
             && room <= self.config.large_segment_size
         {

@@ -158,6 +158,8 @@ pub(crate) struct Rules {
     pub(crate) source: Option<Source>,
     /// The kind of its segments, where that is not left to the setting.
     pub(crate) expandable: Option<bool>,
+    /// What is freed goes back to the driver at once; segments are as long as their block.
+    pub(crate) uncached: bool,
 }
 
 /// One pool.

@@ -183,6 +183,32 @@ pub fn b10_a_dead_handle_is_never_used(setup: Setup) {
     world.close();
 }
 
+/// B14, its second part: caching is switched off and on between an allocation and its free.
+pub fn b14_the_record_of_the_block_decides_where_it_goes(setup: Setup) {
+    let mut world = setup.build();
+    let s0 = world.stream();
+    let a = world.alloc(4 * M, s0);
+    assert!(world.alloc.set_caching(0, false).expect("switched"));
+    let kept = world.reserved();
+    world.free(a);
+    assert_eq!((world.reserved(), world.stats().calls.free), (kept, 0), "it goes back to the cache");
+    let made = world.stats().calls.malloc;
+    let b = world.alloc(4 * M, s0);
+    world.work(s0, "first use of B", b);
+    assert_eq!(
+        (world.stats().calls.malloc - made, world.reserved() - kept),
+        (1, 4 * M),
+        "a block of its own"
+    );
+    assert!(!world.alloc.set_caching(0, true).expect("switched"));
+    world.free(b);
+    assert_eq!((world.reserved(), world.stats().calls.free), (kept, 1));
+    let c = world.alloc(4 * M, s0);
+    assert_eq!(c, a, "the cache serves again");
+    world.verify();
+    world.close();
+}
+
 /// B13: pointers that are not the start of a live block, null, and requests of zero bytes.
 pub fn b13_bad_pointers_and_nothing(setup: Setup) {
     let mut world = setup.build();
