@@ -85,6 +85,26 @@ fn many_pairs_share_an_event() {
     assert!(world.stats().reserved_bytes.all.peak as u64 <= 522 * M, "beyond the headroom");
 }
 
+/// In a small program one block of 64 KiB is more than 1/64 of what is held: each pair then needed an event of its own, beside
+/// a chunk that was nearly empty.
+#[test]
+fn pairs_of_a_small_program_share_events_as_well() {
+    for (bytes, most) in [(512, 10), (4 * K, 20), (64 * K, 150)] {
+        let mut world = Setup { scripted: false, ..Setup::default() };
+        world.sim.lag = 0;
+        let world = world.build();
+        let user = world.stream();
+        for _ in 0..4000 {
+            let ptr = world.alloc.allocate(0, bytes, 0, Stream(0)).expect("there is memory");
+            world.alloc.record_stream(ptr, user).expect("recorded");
+            world.alloc.deallocate(ptr).expect("freed");
+        }
+        let (calls, reserved) = (world.stats().calls, world.reserved());
+        assert!(calls.record_event <= most, "{} events for 4000 pairs of {bytes}", calls.record_event);
+        assert_eq!(reserved, 2 * M, "nothing is taken for that");
+    }
+}
+
 /// Of two lengths that came in turn, one rested in the front and the other found too little memory on its stream, so that
 /// the front was flushed over and over, although another stream had chunks to spare.
 #[test]

@@ -21,6 +21,9 @@ use crate::stats::DriverCalls;
 /// together, before epochs are closed to get them back. Less than the headroom.
 const WAITING_SHARE: u64 = 64;
 
+/// What they may have of any memory, bytes: in a small program it is part of a chunk that is there anyway.
+const WAITING_LEAST: u64 = 4 << 20;
+
 pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;
 
 /// A call's hold on a pool. Ends also when a callback or the hook panics. To be dropped without the core's lock.
@@ -375,7 +378,7 @@ impl Caller<'_> {
         let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
         core.commit(request, outcome, &mut cover);
         self.device.tell_completed(core);
-        self.device.front.set_most_waiting(core.held() / WAITING_SHARE);
+        self.device.front.set_most_waiting((core.held() / WAITING_SHARE).max(WAITING_LEAST));
         self.device.follow_moves(core);
         for (base, len) in core.dropped.drain(..) {
             self.map.uncover(base, len);
