@@ -1,6 +1,8 @@
 //! Pools that graphs were captured into sleep, too: what a graph uses is there again when they wake, at the same addresses.
 //! https://github.com/fzyzcjy/torch_memory_saver/issues/21, https://github.com/sgl-project/sglang/pull/32718
 
+mod common;
+
 use std::sync::Arc;
 
 use ascend_alloc::driver::{SimDriver, Stream};
@@ -209,5 +211,54 @@ fn failing_calls_lose_nothing_of_a_graph() {
             assert_eq!(rig.physical(), 0, "{call} {at}");
             assert!(rig.sim.findings().is_empty(), "{:?}", rig.sim.findings());
         }
+    }
+}
+
+/// Another thread releases the graph while its pool is on its way.
+#[test]
+fn a_graph_may_go_while_its_pool_falls_asleep_or_wakes() {
+    let calls = ["aclrtRecordEvent", "aclrtMemcpyAsync", "aclrtUnmapMem", "aclrtFreePhysical"];
+    let waking = ["aclrtMallocPhysical", "aclrtMapMem", "aclrtMemcpyAsync"];
+    let all = calls.map(|call| (call, false)).into_iter().chain(waking.map(|call| (call, true)));
+    for ((call, late), lives) in all.flat_map(|when| [(when, true), (when, false)]) {
+        let rig = common::gated::Rig::new();
+        let pool = rig.pool("graphs");
+        rig.alloc.begin_capture(pool, RouteFilter::ThisThread).unwrap();
+        let [freed, output] = [FREED, 3 * MIB].map(|bytes| rig.alloc.allocate(0, bytes, 0, STREAM).unwrap());
+        rig.alloc.deallocate(freed).unwrap();
+        rig.alloc.end_route(pool).unwrap();
+        rig.sim.fill_bytes(output.0, 3 * MIB, 6).unwrap();
+        if !lives {
+            rig.alloc.deallocate(output).unwrap();
+        }
+        let release = || {
+            let (_, alloc) = rig.weak();
+            rig.once_at(call, move || {
+                let released = std::thread::spawn(move || alloc.upgrade().unwrap().release_graph(pool));
+                released.join().unwrap().unwrap();
+            });
+        };
+        if !late {
+            release();
+        }
+        rig.alloc.sleep(None, &["graphs"], SleepMode::Offload).unwrap();
+        rig.alloc.check().unwrap();
+        assert_eq!(rig.alloc.is_asleep(pool).unwrap(), late || lives, "{call} {late} {lives}");
+        assert_eq!(rig.sim.physical_bytes(0), 0);
+        if late {
+            release();
+        }
+        rig.alloc.wake(None, &["graphs"]).unwrap();
+        rig.alloc.check().unwrap();
+        assert!(!rig.alloc.is_asleep(pool).unwrap(), "{call} {late} {lives}");
+        assert_eq!(rig.alloc.pool_stats(pool).unwrap().graphs, 0, "{call} {late}");
+        if lives {
+            let mut byte = [0];
+            rig.sim.read_bytes(output.0 + 3 * MIB - 1, &mut byte).unwrap();
+            assert_eq!(byte, [6], "{call} {late}");
+            rig.alloc.deallocate(output).unwrap();
+        }
+        rig.alloc.release_pool(pool).unwrap();
+        rig.finish();
     }
 }
