@@ -130,8 +130,8 @@ pub(super) static KEYS: [Key; 42] = [
         Slot::Flag(field!(expandable_segments)),
         Reach::Everything,
         "True: segments grow and shrink by chunks of physical memory, and fixed blocks serve only where the \
-         device cannot do that. False: every segment is one fixed block. Counts for segments made from then \
-         on; torch_npu's default is False.",
+         device cannot do that. False: every segment is one fixed block, but those of pools that were made with a \
+         kind of their own. Counts for segments made from then on; torch_npu's default is False.",
     ),
     torch_npu(
         "max_split_size_mb",

@@ -110,7 +110,8 @@ impl Mapping {
 
 impl DeviceAllocator {
     /// Maps a block of another process for use on `stream` of `device`. Address space is reserved for exactly its
-    /// chunks. Importing a handle again gives the same address and calls no driver.
+    /// chunks; where pages of 1 GiB are among them, also for what brings these to multiples of their size. Importing a handle
+    /// again gives the same address and calls no driver.
     ///
     /// The exporter decides who may import, and must not end the export before. In which order its work and the
     /// importer's touch the block is for the two processes to arrange.
