@@ -464,6 +464,39 @@ fn a_checkpoint_is_restored_once_the_streams_of_its_blocks_have_passed() {
     world.close();
 }
 
+/// Where no event can be had, a stream is waited for alone; where that is refused too, the device is.
+#[test]
+fn a_checkpoint_is_restored_although_no_event_can_be_had() {
+    for (function, refused, told) in
+        [("aclrtRecordEvent", 1, true), ("aclrtRecordEvent", u64::MAX, true), ("aclrtRecordEvent", 1, false)]
+    {
+        let mut world = common::Setup::default().build();
+        let alloc = world.alloc.clone();
+        let (home, side) = (world.stream(), world.stream());
+        let pool = alloc.create_pool(0, PoolOptions::default()).unwrap();
+        let live = alloc.allocate_in(pool, 9 * MIB, 0, home).unwrap();
+        world.note_new(0, live, 9 * MIB, 0, home);
+        let checkpoint = alloc.checkpoint(pool).unwrap();
+        world.work(side, "live", live);
+        world.record(live, side);
+        world.finish(side);
+        if !told {
+            world.sim.on_device(0, || world.sim.destroy_stream(side.0)).unwrap().unwrap();
+            world.driver.forget(side);
+        }
+        world.sim.fail(function, 1, 507_899, refused == u64::MAX).unwrap();
+        for _ in 0..2 {
+            let restored = alloc.restore(&checkpoint);
+            assert_eq!(restored.unwrap().allocated, [live], "{function} refused, stream there: {told}");
+        }
+        world.sim.clear_faults();
+        assert_eq!(world.sim.count("aclrtSynchronizeDevice"), u64::from(!told));
+        alloc.release_pool(pool).unwrap();
+        drop(alloc);
+        world.close();
+    }
+}
+
 /// The handle of a stream that is gone never comes to the driver again.
 #[test]
 fn a_block_comes_back_after_its_stream_has_ended() {

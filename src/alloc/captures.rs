@@ -203,8 +203,8 @@ impl DeviceAllocator {
     /// Frees every live block of the checkpoint's pool (but not those lent to the default pool or claimed), and hands out the
     /// blocks of the checkpoint at their old addresses. The caller sees to it that work on the pool's memory runs in order across the
     /// change, as graphs that share a pool must. Where live blocks are recorded on streams, or freed ones that lie where blocks were
-    /// wait for some, these are asked once, by an event each, whether they have passed what is queued (for a destroyed one the device is waited
-    /// for); else no driver is called.
+    /// wait for some, these are asked once, by an event each, whether they have passed what is queued (one for which no event can be had is
+    /// waited for, and for a destroyed one the device is); else no driver is called.
     /// A block whose stream was destroyed meanwhile is as one whose stream is destroyed after the restore.
     ///
     /// # Errors
@@ -257,13 +257,8 @@ impl Caller<'_> {
         let mut core = self.device.core.lock();
         let mut answer = self.restorable(&core, checkpoint, &Asked::default());
         if let Ok((pool, Some(WAITS | RECORDED))) = answer {
-            let (steps, asked) = core.ask_users_of(pool);
-            for step in steps {
-                if core.generation != checkpoint.generation {
-                    break;
-                }
-                core = self.perform(core, step, &mut Request::chore());
-            }
+            let asked;
+            (core, asked) = self.ask_users_of(core, pool);
             answer = self.restorable(&core, checkpoint, &asked);
         }
         // Nothing has changed so far, and from here on nothing may stop.
@@ -295,6 +290,24 @@ impl Caller<'_> {
         self.watch(&mut core, 2);
         self.tell(core);
         Ok(restored)
+    }
+
+    /// Asks the streams that use blocks of a pool whether they have passed what is queued, and waits for those that cannot be
+    /// asked. During a capture nobody is.
+    fn ask_users_of<'b>(&'b self, mut core: Guard<'b>, pool: PoolIndex) -> (Guard<'b>, Asked) {
+        let (generation, mut chore) = (core.generation, Request::chore());
+        if core.capturing > 0 {
+            return (core, Asked::new());
+        }
+        let (mut step, asked) = core.ask_users_of(pool);
+        while let Some(next) = step.or_else(|| core.wait_for_untold(&asked, &chore)) {
+            core = self.perform(core, next, &mut chore);
+            if core.generation != generation || core.capturing > 0 || chore.failure.is_some() {
+                break;
+            }
+            step = None;
+        }
+        (core, asked)
     }
 
     /// The pool of a checkpoint, and why it cannot be restored now, if it cannot; `asked` says which streams have passed all

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
-use super::plan::Step;
+use super::plan::{Request, Step};
 use super::pool::PoolIndex;
 use super::stream::StreamId;
 use crate::driver::Stream;
@@ -116,9 +116,9 @@ impl Core {
         self.live_of(pool).into_iter().any(recorded)
     }
 
-    /// How to find out whether streams have passed that waiting blocks of a pool wait for and live ones are recorded on: an
-    /// event each, and for those that are gone a wait for the device. Which streams these are.
-    pub(crate) fn ask_users_of(&mut self, pool: PoolIndex) -> (Vec<Step>, Asked) {
+    /// How to ask the streams that waiting blocks of a pool wait for and live ones are recorded on whether they have passed
+    /// what is queued, by an event each where one may be had; which streams these are.
+    pub(crate) fn ask_users_of(&mut self, pool: PoolIndex) -> (Option<Step>, Asked) {
         let mut users: Vec<StreamId> = Vec::new();
         for id in self.blocks_of(pool) {
             users.extend(self.recorded.get(&id).into_iter().flatten());
@@ -126,21 +126,27 @@ impl Core {
         }
         users.sort_unstable();
         users.dedup();
-        if users.is_empty() || self.capturing > 0 {
-            return (Vec::new(), Asked::new());
-        }
         let asked = users.iter().map(|&id| (id, self.streams[id as usize].open)).collect();
-        users.retain(|&id| !self.streams[id as usize].broken);
-        let (there, gone): (Vec<_>, Vec<_>) =
-            users.into_iter().partition(|&id| self.streams[id as usize].alive);
-        let mut steps = Vec::new();
-        if !there.is_empty() {
-            steps.push(Step::RecordAndAsk(self.begin_closing(&there)));
+        users.retain(|&id| self.may_close(id));
+        ((!users.is_empty()).then(|| Step::RecordAndAsk(self.begin_closing(&users))), asked)
+    }
+
+    /// What is waited for next because no event tells of it: one of the asked streams alone, in the end the device for those
+    /// that are gone. Streams that `chore` found to be captured are left alone.
+    pub(crate) fn wait_for_untold(&mut self, asked: &Asked, chore: &Request) -> Option<Step> {
+        let is_untold = |(&id, &epoch): (&StreamId, &u32)| {
+            let state = &self.streams[id as usize];
+            let told = state.closing.back().is_some_and(|&(_, closed)| closed >= epoch);
+            (!state.passed(epoch) && !told && !chore.spared.contains(&id)).then_some(id)
+        };
+        let mut untold: Vec<StreamId> = asked.iter().filter_map(is_untold).collect();
+        untold.sort_unstable();
+        let there = |&&id: &&StreamId| self.streams[id as usize].alive && !self.streams[id as usize].lost;
+        match untold.iter().find(there) {
+            Some(&id) => Some(self.wait_alone(id)),
+            None if untold.is_empty() || chore.captured => None,
+            None => Some(self.wait_for_device_to_end(&untold)),
         }
-        if !gone.is_empty() {
-            steps.push(self.wait_for_device_to_end(&gone));
-        }
-        (steps, asked)
     }
 
     /// Forgets on which streams a live block is recorded: they are known to be done with it.
