@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ascend_alloc::driver::Stream;
+use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{DevicePtr, Error, PoolOptions, RouteFilter};
 use ascend_sim::Task;
 use ascend_sim::WAIT_FOREVER;
@@ -268,4 +269,48 @@ fn a_request_that_fails_does_not_give_back_for_ever_while_others_take() {
     assert!(turns.load(SeqCst) > 5, "others took what it gave back");
     world.alloc.deallocate(kept).expect("freed");
     world.close();
+}
+
+/// What is idle in a pool whose addresses a graph holds cannot be had for another place, so nothing is lost where it lies.
+#[test]
+fn idle_memory_of_a_graph_is_no_reason_to_take_another_place() {
+    let mut world = Setup::default().conf("device_waits:False").capacity(100 * M).build();
+    let (s0, s1) = (world.stream(), world.stream());
+    let alloc = world.alloc.clone();
+    let pool = alloc.create_pool(0, PoolOptions::default()).expect("a pool");
+    let graph = alloc.capture(pool, RouteFilter::All).expect("a capture");
+    let [gap, held, tail] = [36, 16, 10].map(|mib| world.alloc(mib * M, s0));
+    drop(graph);
+    world.free(gap);
+    alloc.empty_cache(None).expect("emptied");
+    let graph = alloc.capture(pool, RouteFilter::All).expect("a capture").finish();
+    alloc.set_memory_limit(0, Some(world.reserved() + 22 * M)).expect("a limit");
+    // The stream is not known to have passed, so at first only the gap would do.
+    world.work(s0, "t", tail);
+    world.free(tail);
+    let block =
+        alloc.allocate_in(pool, 32 * M, 0, s1).expect("ten MiB are there, the limit has room for the rest");
+    assert_eq!((block, world.reserved()), (tail, 48 * M));
+    world.note_new(0, block, 32 * M, 0, s1);
+    world.free(held);
+    drop(graph);
+    alloc.release_pool(pool).expect("released");
+    drop(alloc);
+    world.close();
+}
+
+/// More than a limit may be held that was set later.
+#[test]
+fn memory_that_is_there_serves_requests_beyond_a_limit_that_was_set_later() {
+    for conf in ["", CLASSIC, "device_waits:False"] {
+        let mut world = Setup::default().conf(conf).capacity(100 * M).build();
+        let (s0, s1) = (world.stream(), world.stream());
+        let block = world.alloc(60 * M, s0);
+        world.work(s0, "t", block);
+        world.free(block);
+        world.alloc.set_memory_limit(0, Some(40 * M)).expect("a limit");
+        assert_eq!(world.alloc(60 * M, s1), block, "{conf}");
+        assert_eq!(world.alloc_fails(60 * M, s1).cause, OutOfMemoryCause::Limit);
+        world.close();
+    }
 }

@@ -269,3 +269,39 @@ fn growing_and_shrinking_in_place() {
     world.alloc.deallocate(a).expect("freed");
     world.close();
 }
+
+/// A place across a wide chunk takes all of it, since it moves whole or not at all; given back it serves there and elsewhere.
+#[test]
+fn a_wide_chunk_that_lies_across_the_place_is_taken_apart() {
+    let mut world = Setup::default().conf("large_segment_size_mb:12").build();
+    let s0 = world.stream();
+    let [both, small, last] = [24, 2, 12].map(|mib| world.alloc(mib * M, s0));
+    world.free(last);
+    let last = world.alloc(10 * M, s0);
+    let stays = world.alloc(3 * M / 2, s0);
+    world.free(small);
+    world.alloc.trim(0, 0).expect("trimmed");
+    world.free(both);
+    world.free(last);
+    world.alloc.set_memory_limit(0, Some(world.reserved())).expect("a limit");
+    // Two wide chunks are idle, a hole of one granule is behind them, then ten MiB of one that is in use.
+    assert_eq!((chunks(&world), world.reserved(), stays.0 - both.0), (3, 36 * M, 36 * M));
+    let block = world.alloc(30 * M, s0);
+    assert_eq!((block.0 - both.0, world.reserved()), (6 * M, 32 * M));
+    world.close();
+}
+
+/// Pages of 1 GiB need an alignment that may cost more memory than there is.
+#[test]
+fn a_page_of_a_gib_is_done_without_where_its_place_costs_too_much() {
+    let mut world = Setup::default().conf("page_size:1g").capacity(4 * G).build();
+    let s0 = world.stream();
+    let page = world.alloc(G, s0);
+    world.free(page);
+    let stays = world.alloc(60 * M, s0);
+    world.alloc.set_memory_limit(0, Some(G + 440 * M)).expect("a limit");
+    // Behind the block 964 MiB are there that cannot be moved. At the next multiple of a GiB all would be new.
+    let block = world.alloc(1400 * M, s0);
+    assert_eq!((block.0 - stays.0, world.reserved()), (60 * M, G + 436 * M));
+    world.close();
+}

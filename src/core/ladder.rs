@@ -5,7 +5,7 @@
 //! | `Search` | free blocks of the stream, then quiescent ones of other streams |
 //! | `Flushed` | the same, after the front cache gave its blocks back |
 //! | `Map` | finished epochs; then chunks: cached ones, new ones within the headroom, idle ones moved, new ones beyond it |
-//! | `Released` | idle classic segments, and for a classic request idle chunks, are given back |
+//! | `Released` | idle classic segments, idle wide chunks, and for a classic request idle chunks, are given back |
 //! | `Asked` | framework callbacks are asked to free something, one after the other |
 //! | `Joined` | the request's stream waits for others on the device; from here on the soft limit does not count |
 //! | `Waited` | the host waits for the oldest event of the stream that holds most memory back, or for a stream that got no event, one at a time |
@@ -370,11 +370,12 @@ impl Core {
         Chunks::Found
     }
 
-    /// The most bytes that a request can get: what comes from elsewhere is bounded by neither device nor limit.
+    /// The most bytes that a request can get: what comes from elsewhere is bounded by neither device nor limit, and more
+    /// than a limit may be held that was set later.
     fn most_for(&self, request: &Request) -> u64 {
         match self.is_elsewhere(request.class) {
             true => u64::MAX,
-            false => self.limit.unwrap_or(u64::MAX).min(self.limits.total),
+            false => self.limit.unwrap_or(u64::MAX).min(self.limits.total).max(self.held()),
         }
     }
 
@@ -480,7 +481,10 @@ impl Core {
                 let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
                 self.idle_elsewhere(choice, request.lack)
             } else {
-                self.idle_memory(Choice::ALL, request.lack, !grows)
+                let back = self.idle_memory(Choice::ALL, request.lack, !grows);
+                // A place for the request may lie across one of these, whose rest it needs elsewhere.
+                let across = grows && back.is_empty();
+                if across { self.wide_to_break(request.lack.div_ceil(self.limits.granule)) } else { back }
             };
             if !back.is_empty() {
                 self.note_retry(request);

@@ -41,13 +41,27 @@ pub(crate) struct Place {
     far_end: bool,
 }
 
+impl Place {
+    /// Chunks that it takes from all others.
+    fn need(&self) -> u64 {
+        self.missing + self.idle
+    }
+}
+
 impl Core {
     /// The cheapest place for a request in the segments of its reserved class.
     pub(crate) fn place(&self, request: &Request) -> Option<Place> {
         // Wide chunks may need an alignment that the caller does not; without it they are done without.
         let wide = self.wide_for(request).filter(|wide| wide.align > request.align.max(self.limits.granule));
         let aligned = wide.and_then(|wide| self.place_aligned(request, wide.align));
-        aligned.or_else(|| self.place_aligned(request, request.align))
+        match aligned {
+            Some(place) if !request.thrifty => Some(place),
+            // Where memory is short they are not worth more of it.
+            Some(place) => {
+                self.place_aligned(request, request.align).filter(|any| any.need() < place.need()).or(aligned)
+            }
+            None => self.place_aligned(request, request.align),
+        }
     }
 
     /// The same with the start of the block at a multiple of `align`.
@@ -57,7 +71,7 @@ impl Core {
         let mut seen = 0;
         while hole != NONE && (seen < HOLES || best.is_none() || request.thrifty) {
             for candidate in self.places_at(hole, request, align) {
-                let key = |place: &Place| (place.missing + place.idle, place.far_end, place.start);
+                let key = |place: &Place| (place.need(), place.far_end, place.start);
                 if best.is_none_or(|known| key(&candidate) < key(&known)) {
                     best = Some(candidate);
                 }
@@ -326,7 +340,8 @@ impl Core {
         let block = &self.blocks[id];
         let (first, last) = self.whole_chunks(block.addr, block.end());
         let (mut at, last) = (first.max(start & !(granule - 1)), last.min(end.next_multiple_of(granule)));
-        if at >= last {
+        // What is in no list stays where it is: a graph holds addresses of its pool.
+        if at >= last || !block.listed {
             return 0;
         }
         let wide = &self.segments[block.segment as usize].wide;
