@@ -8,7 +8,7 @@ use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode};
 use ascend_sim::Soc;
-use common::{CLASSIC, M, Setup};
+use common::{CLASSIC, K, M, Setup};
 
 #[test]
 fn every_field_says_what_is_there() {
@@ -406,4 +406,18 @@ fn remedies_are_not_made_up() {
     let report = world.alloc_fails(50 * M, s0);
     assert!(changes(&report).iter().all(|&(change, _)| change != "Raise max_split_size_mb"), "{report}");
     world.close();
+}
+
+/// What is left below the limit is less than a chunk: the device has more.
+#[test]
+fn a_limit_is_named_though_the_block_itself_would_fit_below_it() {
+    for bytes in [512, 900 * K] {
+        let mut world = Setup::default().conf("memory_limit_mb:5").capacity(16 * M).build();
+        let s0 = world.stream();
+        world.alloc(4 * M, s0);
+        let report = world.alloc_fails(bytes, s0);
+        assert_eq!((report.cause, report.device_free), (OutOfMemoryCause::Limit, 12 * M), "{report}");
+        assert!(report.remedies.iter().any(|remedy| remedy.bytes == 12 * M), "{report}");
+        world.close();
+    }
 }

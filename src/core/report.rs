@@ -57,10 +57,8 @@ impl Core {
 
     /// What stopped a request.
     fn cause_of(&self, request: &Request) -> OutOfMemoryCause {
-        // A fixed block may be larger than what it is fetched for; what was lacking to it is noted.
-        let fixed = !self.uses_reservations(request);
-        let over =
-            self.limit.is_some_and(|limit| self.held() + request.len > limit || (fixed && request.lack > 0));
+        // A fixed block, and a chunk, may be larger than what it is for; what was lacking of them is noted.
+        let over = self.limit.is_some_and(|limit| self.held() + request.len > limit || request.lack > 0);
         // What grows needs an address; others do without.
         let no_place = request.no_space && request.class.is_growing() && request.extends.is_none();
         if no_place {
