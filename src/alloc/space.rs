@@ -2,15 +2,16 @@
 //!
 //! All reservations of a process share one space, whatever device they are of. Where one is refused for lack of it, what
 //! nobody needs goes back first: vacant segments of growing buffers, those of pools that nobody holds any more, and
-//! reservations with nothing in them.
+//! reservations with nothing in them. A buffer, which has no other way, has all caches emptied before it fails.
 
 use std::sync::OnceLock;
 
-use super::device::Caller;
+use super::device::{Caller, Device};
 use super::requests::Guard;
 use crate::core::plan::{Outcome, Request, Step};
 use crate::core::pool::PoolIndex;
 use crate::core::segment::Class;
+use crate::core::trim::Choice;
 
 impl Caller<'_> {
     /// Reserves address space for a class: the wish, with room made for it if need be, else less, down to the least.
@@ -36,11 +37,36 @@ impl Caller<'_> {
         }
         // The wish is refused again where nothing has changed.
         let next = if freed > 0 { wish } else { (wish / 2).next_multiple_of(core.limits.granule) };
-        if freed == 0 && wish <= least {
+        if freed > 0 || wish > least {
+            (request.no_space, request.failure) = (false, None);
+            core = self.perform(core, Step::Reserve(class, next.max(least), least), request);
+        }
+        // What grows cannot do without: all that is idle goes, and what streams still use is waited for.
+        if !(class.is_growing() && request.crowded) || request.reset || core.capturing > 0 {
             return core;
         }
-        (request.no_space, request.failure) = (false, None);
-        self.perform(core, Step::Reserve(class, next.max(least), least), request)
+        drop(core);
+        let freed = self.empty_all();
+        core = self.device.core.lock();
+        if core.generation != generation {
+            request.fail_by_reset();
+        } else if freed > 0 {
+            (request.no_space, request.failure) = (false, None);
+            core = self.perform(core, Step::Reserve(class, wish, least), request);
+        }
+        core
+    }
+
+    /// Empties the caches of all devices; the bytes of address space that came free. What a driver refuses stays.
+    fn empty_all(&self) -> u64 {
+        let space = |device: &Device| device.core.lock().tally.address_space;
+        let devices = self.all.iter().filter_map(OnceLock::get);
+        let empty = |device: &Device| {
+            let before = space(device);
+            let _ = device.give_back(&Caller { device, ..*self }, Choice::ALL, 0, true);
+            before.saturating_sub(space(device))
+        };
+        devices.map(empty).sum()
     }
 
     /// Gives address space of all devices back that nobody needs; the bytes. No lock is held.

@@ -234,12 +234,20 @@ impl Core {
         self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
     }
 
-    /// The destroyed streams with open epochs, if those hold at least `bytes` of free memory back.
-    /// No event can be recorded on them any more. Changes nothing: whoever waits closes the epochs.
+    /// The destroyed streams with open epochs, if those hold at least `bytes` of freed memory back: what is free of theirs,
+    /// and what waits for nobody else. No event can be recorded on them any more. Changes nothing: whoever waits closes the
+    /// epochs.
     pub(super) fn left_behind(&self, bytes: u64) -> Vec<StreamId> {
         let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
         let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
-        let held: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        if ids.is_empty() {
+            return ids;
+        }
+        let freed: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        let gone =
+            |&(user, due): &(StreamId, u32)| self.passed(user, due) || !self.streams[user as usize].alive;
+        let waits = self.waits.iter().filter(|(_, users)| users.iter().all(gone));
+        let held = freed + waits.map(|(&id, _)| self.blocks[id].len).sum::<u64>();
         if held < bytes.max(1) { Vec::new() } else { ids }
     }
 

@@ -338,17 +338,11 @@ impl Core {
                 return Chunks::JoinFirst(others);
             }
         }
-        // While a graph is captured on the device nobody may wait for it; what is refused once is not asked for again.
-        if left > 0 && !pressed && !request.captured {
-            let gone = self.left_behind(left * granule);
-            // With room to spare nobody is held up for it: while others work, the request grows.
-            let working = if gone.is_empty() { Ids::new() } else { self.maybe_working(request.looked) };
-            if !working.is_empty() && !request.looked {
-                return Chunks::AskFirst(working);
-            }
-            if !gone.is_empty() && working.is_empty() {
-                return Chunks::WaitFirst(gone);
-            }
+        if left > 0
+            && !pressed
+            && let Some(first) = self.look_behind(request, left * granule)
+        {
+            return first;
         }
         let extra = left.min(soft - grow);
         grow += extra;
@@ -417,7 +411,26 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        self.new_classic(request)
+        match self.look_behind(request, bytes) {
+            Some(Chunks::AskFirst(ids)) => Some(self.ask_for_work(request, ids)),
+            Some(Chunks::WaitFirst(gone)) => Some(self.wait_for_device_to_end(&gone)),
+            _ => self.new_classic(request),
+        }
+    }
+
+    /// What is to be done first where destroyed streams hold so many bytes back. With room to spare nobody is held up for it:
+    /// while others work, the request grows. While a graph is captured on the device nobody may wait for it; what is refused
+    /// once is not asked for again.
+    fn look_behind(&self, request: &Request, bytes: u64) -> Option<Chunks> {
+        let gone = if request.captured { Vec::new() } else { self.left_behind(bytes) };
+        if gone.is_empty() {
+            return None;
+        }
+        let working = self.maybe_working(request.looked);
+        match working.is_empty() {
+            true => Some(Chunks::WaitFirst(gone)),
+            false => (!request.looked).then_some(Chunks::AskFirst(working)),
+        }
     }
 
     /// A new classic segment, if the device and the limit have room.

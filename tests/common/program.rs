@@ -56,6 +56,7 @@ pub struct Program {
 }
 
 /// What was done so far; printed when the test fails.
+#[derive(Default)]
 pub struct Log(Vec<String>);
 
 impl Log {
