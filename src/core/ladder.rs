@@ -411,7 +411,9 @@ impl Core {
             request.polled = false;
             return self.close_all();
         }
-        match self.look_behind(request, bytes) {
+        // Of page-locked memory nobody waits before all of the host's is taken.
+        let first = if self.limits.host_page.is_none() { self.look_behind(request, bytes) } else { None };
+        match first {
             Some(Chunks::AskFirst(ids)) => Some(self.ask_for_work(request, ids)),
             Some(Chunks::WaitFirst(gone)) => Some(self.wait_for_device_to_end(&gone)),
             _ => self.new_classic(request),
