@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::Core;
+use super::epochs::RESERVE;
 use super::ladder::Chunks;
 use super::plan::{Closing, Remap, Request, Step};
 use super::stream::StreamId;
@@ -119,6 +120,6 @@ impl Core {
         if !stays || enough || self.slow > 0 || self.tokens <= 0 {
             return None;
         }
-        self.query().or_else(|| self.close_all())
+        self.query().or_else(|| if self.tokens > RESERVE { self.close_all() } else { None })
     }
 }

@@ -29,7 +29,7 @@ pub(super) type Ids = SmallVec<[StreamId; 32]>;
 const MOST_TOKENS: i32 = 40;
 
 /// These are left to requests in need.
-const RESERVE: i32 = 16;
+pub(super) const RESERVE: i32 = 16;
 
 impl Core {
     /// Asks for finished epochs on every stream that has events under way.
