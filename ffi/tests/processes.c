@@ -156,6 +156,7 @@ static void child_is_refused(void) {
     FORKED(ascend_alloc_wake(0, NULL, 0, NULL));
     FORKED(ascend_alloc_is_asleep(pool, &answer));
     FORKED(ascend_alloc_set_memory_fraction(0.5, 0));
+    FORKED(ascend_alloc_set_caching(0, 0, NULL));
     FORKED(ascend_alloc_memory_limit(0, &size));
     FORKED(ascend_alloc_claim(0, live, MIB, &ptr, &size));
     FORKED(ascend_alloc_block_info(live, NULL));
