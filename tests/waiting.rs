@@ -19,6 +19,22 @@ fn world() -> (World, Stream) {
     (world, user)
 }
 
+/// A world whose work ends at once.
+fn prompt() -> Setup {
+    let mut setup = Setup { scripted: false, ..Setup::default() };
+    setup.sim.lag = 0;
+    setup
+}
+
+/// A block of the default stream, perhaps used on another one, and freed; without any check.
+fn pair(world: &World, bytes: u64, user: Option<Stream>) {
+    let ptr = world.alloc.allocate(0, bytes, 0, Stream(0)).expect("there is memory");
+    if let Some(user) = user {
+        world.alloc.record_stream(ptr, user).expect("recorded");
+    }
+    world.alloc.deallocate(ptr).expect("freed");
+}
+
 /// A block used on the second stream and freed there, with the work still queued.
 fn waiting(world: &mut World, user: Stream, bytes: u64) -> DevicePtr {
     let ptr = world.alloc(bytes, Stream(0));
@@ -57,23 +73,16 @@ fn a_waiting_block_is_active_and_pending_free() {
 
 #[test]
 fn many_pairs_share_an_event() {
-    let mut world = Setup { scripted: false, ..Setup::default() };
-    world.sim.lag = 0;
-    let mut world = world.build();
+    let mut world = prompt().build();
     let ballast = world.alloc(512 * M, Stream(0));
     world.free(ballast);
     // It is known that nothing uses it any more, so that its chunks may move.
     world.alloc.trim(0, u64::MAX).expect("trimmed");
     let user = world.stream();
     for bytes in [600, 64 * K, M, 2 * M] {
-        let pair = |world: &World| {
-            let ptr = world.alloc.allocate(0, bytes, 0, Stream(0)).expect("there is memory");
-            world.alloc.record_stream(ptr, user).expect("recorded");
-            world.alloc.deallocate(ptr).expect("freed");
-        };
-        (0..1000).for_each(|_| pair(&world));
+        (0..1000).for_each(|_| pair(&world, bytes, Some(user)));
         let before = world.stats();
-        (0..4000).for_each(|_| pair(&world));
+        (0..4000).for_each(|_| pair(&world, bytes, Some(user)));
         let (calls, reserved) = (world.stats().calls, world.stats().reserved_bytes.all);
         let events = calls.record_event - before.calls.record_event;
         // As many blocks wait as fit into 1/64 of what is held, at most 1024; each wait ends with one event.
@@ -90,15 +99,9 @@ fn many_pairs_share_an_event() {
 #[test]
 fn pairs_of_a_small_program_share_events_as_well() {
     for (bytes, most) in [(512, 10), (4 * K, 20), (64 * K, 150)] {
-        let mut world = Setup { scripted: false, ..Setup::default() };
-        world.sim.lag = 0;
-        let world = world.build();
+        let world = prompt().build();
         let user = world.stream();
-        for _ in 0..4000 {
-            let ptr = world.alloc.allocate(0, bytes, 0, Stream(0)).expect("there is memory");
-            world.alloc.record_stream(ptr, user).expect("recorded");
-            world.alloc.deallocate(ptr).expect("freed");
-        }
+        (0..4000).for_each(|_| pair(&world, bytes, Some(user)));
         let (calls, reserved) = (world.stats().calls, world.reserved());
         assert!(calls.record_event <= most, "{} events for 4000 pairs of {bytes}", calls.record_event);
         assert_eq!(reserved, 2 * M, "nothing is taken for that");
@@ -109,9 +112,7 @@ fn pairs_of_a_small_program_share_events_as_well() {
 /// the front was flushed over and over, although another stream had chunks to spare.
 #[test]
 fn lengths_that_come_again_get_memory_of_their_own() {
-    let mut world = Setup { scripted: false, ..Setup::default() };
-    world.sim.lag = 0;
-    let mut world = world.build();
+    let mut world = prompt().build();
     let (ours, others) = (Stream(0), world.stream());
     let ballast = world.alloc(400 * M, others);
     // What is idle: enough for one of the lengths on our stream, much on the other one.
@@ -149,21 +150,15 @@ fn sizes_in_turn_each_keep_blocks_in_the_front() {
         5_632, 188_416, 524_288, 20_480, 1_048_000, 90_112, 330_752, 8_704, 49_152, 778_240, 225_280, 3_584,
     ];
     for (count, used) in [(8, true), (16, true), (24, true), (8, false), (24, false)] {
-        let mut world = Setup { scripted: false, ..Setup::default() }.capacity(9 * G);
-        world.sim.lag = 0;
-        world.sim.backing = BackingMode::MetadataOnly;
-        let mut world = world.build();
+        let mut setup = prompt().capacity(9 * G);
+        setup.sim.backing = BackingMode::MetadataOnly;
+        let mut world = setup.build();
         // All of it stays live: there is nothing free besides.
         let ballast = world.alloc(8 * G, Stream(0));
         let user = world.stream();
         let turns = |turns: usize| {
-            for bytes in (0..turns).flat_map(|_| &SIZES[..count]) {
-                let ptr = world.alloc.allocate(0, *bytes, 0, Stream(0)).expect("there is memory");
-                if used {
-                    world.alloc.record_stream(ptr, user).expect("recorded");
-                }
-                world.alloc.deallocate(ptr).expect("freed");
-            }
+            let sizes = (0..turns).flat_map(|_| &SIZES[..count]);
+            sizes.for_each(|&bytes| pair(&world, bytes, used.then_some(user)));
         };
         turns(100);
         let before = world.stats();

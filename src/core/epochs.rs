@@ -240,15 +240,17 @@ impl Core {
     pub(super) fn left_behind(&self, bytes: u64) -> Vec<StreamId> {
         let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
         let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
-        if ids.is_empty() {
+        let freed: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        // All that waits is looked at only where it decides.
+        let lack = bytes.max(1).saturating_sub(freed);
+        if ids.is_empty() || lack == 0 {
             return ids;
         }
-        let freed: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
         let gone =
             |&(user, due): &(StreamId, u32)| self.passed(user, due) || !self.streams[user as usize].alive;
         let waits = self.waits.iter().filter(|(_, users)| users.iter().all(gone));
-        let held = freed + waits.map(|(&id, _)| self.blocks[id].len).sum::<u64>();
-        if held < bytes.max(1) { Vec::new() } else { ids }
+        let waiting: u64 = waits.map(|(&id, _)| self.blocks[id].len).sum();
+        if waiting < lack { Vec::new() } else { ids }
     }
 
     /// The streams on which work may be queued: those of blocks that are in use, unless they were just `asked`, and those

@@ -280,6 +280,21 @@ mod tests {
         SharedHandle::new(Parts { spans, pages, lead: 1022 << 20, bytes: 1 << 30, ..even })
     }
 
+    /// What is read from a message with other bytes in one place and the sum that belongs to it.
+    fn changed(good: &[u8], at: usize, bytes: &[u8]) -> Result<SharedHandle> {
+        let mut body = good[..good.len() - TAIL].to_vec();
+        body[at..at + bytes.len()].copy_from_slice(bytes);
+        let sum = digest(&body).to_le_bytes();
+        SharedHandle::from_bytes(&[body, sum.to_vec()].concat())
+    }
+
+    /// No beginning of a message is one.
+    fn is_whole(message: &[u8]) {
+        for len in 0..message.len() {
+            assert!(SharedHandle::from_bytes(&message[..len]).is_err(), "{len} bytes");
+        }
+    }
+
     #[test]
     fn chunks_of_several_granules_are_read_back() {
         for form in [ShareForm::V1, ShareForm::V2, ShareForm::Fabric] {
@@ -288,18 +303,11 @@ mod tests {
             let received = SharedHandle::from_bytes(&message).unwrap();
             assert!(received == sent);
             assert_eq!(received.mapped_bytes(), 523 * (2 << 20));
-            for len in 0..message.len() {
-                assert!(SharedHandle::from_bytes(&message[..len]).is_err(), "{len} bytes");
-            }
+            is_whole(&message);
         }
         let good = spanned(ShareForm::V1).to_bytes();
         let behind = HEAD + 3 * 8;
-        let with = |at: usize, bytes: &[u8]| {
-            let mut body = good[..good.len() - TAIL].to_vec();
-            body[at..at + bytes.len()].copy_from_slice(bytes);
-            let sum = digest(&body).to_le_bytes();
-            SharedHandle::from_bytes(&[body, sum.to_vec()].concat())
-        };
+        let with = |at, bytes| changed(&good, at, bytes);
         assert!(with(0, b"AscS").is_ok());
         // The version, the lead (too large, odd), spans of nothing, of too much, and of too little for the offset.
         let nonsense: [(usize, &[u8]); 6] = [
@@ -318,9 +326,7 @@ mod tests {
     #[test]
     fn garbage_is_refused() {
         let good = handle(ShareForm::V1).to_bytes();
-        for len in 0..good.len() {
-            assert!(SharedHandle::from_bytes(&good[..len]).is_err(), "{len} bytes");
-        }
+        is_whole(&good);
         for at in 0..good.len() {
             for bit in 0..8 {
                 let mut bad = good.clone();
@@ -335,12 +341,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let good = handle(ShareForm::V1).to_bytes();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut body = good[..good.len() - TAIL].to_vec();
-            body[at..at + bytes.len()].copy_from_slice(bytes);
-            let sum = digest(&body).to_le_bytes();
-            SharedHandle::from_bytes(&[body, sum.to_vec()].concat())
-        };
+        let with = |at, bytes| changed(&good, at, bytes);
         assert!(with(0, b"AscS").is_ok());
         let max = u64::MAX.to_le_bytes();
         let nonsense: [(usize, &[u8]); 14] = [
