@@ -162,7 +162,7 @@ impl Front {
         if last != requested {
             note_request(map, address, requested);
         }
-        ring.pop(lane, key, (head, slot));
+        ring.pop(lane, key, head);
         if LOG {
             if waited {
                 shard.noter.note_now(Said::of_block(Action::FreeCompleted, address, len, last, stream));

@@ -30,7 +30,7 @@ pub(super) type ToWait = (u64, u32, [Use; 2]);
 /// A block in a lane.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    /// Its address; zero when the slot is vacant.
+    /// Its address.
     pub(super) address: AtomicU64,
     /// Bytes it was last asked for with.
     pub(super) requested: AtomicU64,
@@ -59,6 +59,11 @@ pub(super) struct Lane {
     most: AtomicU32,
     /// Where they are. Made when there is the first block.
     slots: OnceLock<Box<[Waiter; SLOTS]>>,
+    /// What the latest block waits for, a [`Use`]; zero where that is more than one.
+    latest: AtomicU64,
+    /// From this position on each block waits for the same column as those before it, and the last one perhaps for another
+    /// one too. Epochs of a column rise while any block waits for one, so none of these is over before those before it.
+    rising: AtomicU32,
     /// What waited when somebody last asked.
     sum: Sum,
     /// The head when it was last seen whether the lane is in use.
@@ -118,7 +123,15 @@ impl Lane {
     /// Whether that slot holds the block that begins at `address`.
     #[inline]
     pub(super) fn holds(&self, at: usize, address: u64) -> bool {
-        self.slots.get().is_some_and(|slots| slots[at].address.load(Relaxed) == address)
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        self.holds_among(at, head, tail.wrapping_sub(head), address)
+    }
+
+    /// The same among so many blocks from the position `head` on. A slot that has been left is mostly before that.
+    #[inline(always)]
+    fn holds_among(&self, at: usize, head: u32, blocks: u32, address: u64) -> bool {
+        let is_taken = (at as u32).wrapping_sub(head) % (SLOTS as u32) < blocks;
+        is_taken && self.slots.get().is_some_and(|slots| slots[at].address.load(Relaxed) == address)
     }
 
     /// Adds a block and returns its slot; nothing where there is no room.
@@ -127,22 +140,33 @@ impl Lane {
             return None;
         }
         let slots = self.slots.get_or_init(|| super::map::boxed(|_| Waiter::default()));
-        Some(self.add(slots, self.tail.load(Relaxed), address, waiter))
+        let tail = self.tail.load(Relaxed);
+        self.follow(waiter.2, tail);
+        Some(self.add(slots, tail, address, waiter))
     }
 
-    /// The same for a block that was in the slot `before` the last time it waited; nothing where it is there now.
+    /// Takes into account that the block at the position `tail`, which is being added, does not wait for the same as the latest.
+    #[cold]
+    #[inline(never)]
+    fn follow(&self, [first, second]: [Use; 2], tail: u32) {
+        if first.column() != Use(self.latest.load(Relaxed)).column() {
+            self.rising.store(tail, Relaxed);
+        }
+        self.latest.store(if second == Use::default() { first.0 } else { 0 }, Relaxed);
+    }
+
+    /// The same for a block that was in the slot `before` the last time it waited, and waits for one thing; nothing where it is
+    /// there now.
     #[inline(always)]
     pub(super) fn push_again(&self, before: usize, address: u64, waiter: ToWait) -> Option<usize> {
         let slots = self.slots.get()?;
         let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
         let blocks = tail.wrapping_sub(head);
-        if blocks >= self.most.load(Relaxed) {
+        if blocks >= self.most.load(Relaxed) || self.holds_among(before, head, blocks, address) {
             return None;
         }
-        // A slot that has been left is mostly before the first.
-        let is_taken = (before as u32).wrapping_sub(head) % (SLOTS as u32) < blocks;
-        if is_taken && slots[before].address.load(Relaxed) == address {
-            return None;
+        if self.latest.load(Relaxed) != waiter.2[0].0 {
+            self.follow(waiter.2, tail);
         }
         Some(self.add(slots, tail, address, waiter))
     }
@@ -179,10 +203,9 @@ impl Lane {
         self.slots.get().map(|slots| &slots[position as usize % SLOTS])
     }
 
-    /// Takes the oldest block out, which is in that slot at the position `head`; whether that was the last.
+    /// Takes the oldest block out, which is at the position `head`; whether that was the last.
     #[inline]
-    pub(super) fn pop(&self, head: u32, slot: &Waiter) -> bool {
-        slot.address.store(0, Relaxed);
+    pub(super) fn pop(&self, head: u32) -> bool {
         let next = head.wrapping_add(1);
         self.head.store(next, Relaxed);
         next == self.tail.load(Relaxed)
@@ -194,10 +217,23 @@ impl Lane {
         head != self.ready.load(Relaxed)
     }
 
-    /// Notes how many blocks, from the oldest on, are over; whether there are any.
-    pub(super) fn set_ready(&self, is_over: impl FnMut(&&Waiter) -> bool) -> bool {
-        let ready = self.blocks().take_while(is_over).count();
-        self.ready.store(self.head.load(Relaxed).wrapping_add(ready as u32), Relaxed);
+    /// Notes how many blocks, from the oldest on, are over; whether there are any. Only where their epochs do not rise each is
+    /// looked at.
+    pub(super) fn set_ready(&self, is_over: impl Fn([Use; 2]) -> bool) -> bool {
+        let Some(slots) = self.slots.get() else { return false };
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let is_over_at = |step: u32| is_over(slots[head.wrapping_add(step) as usize % SLOTS].uses());
+        let blocks = tail.wrapping_sub(head);
+        let mixed = (self.rising.load(Relaxed).wrapping_sub(head) as i32).clamp(0, blocks as i32) as u32;
+        let mut ready = (0..mixed).find(|&step| !is_over_at(step)).unwrap_or(mixed);
+        if ready == mixed && ready < blocks && is_over_at(ready) {
+            ready = if is_over_at(blocks - 1) { blocks } else { first_not(ready..blocks, is_over_at) };
+        }
+        if mixed == 0 {
+            // So that positions that count on for ever do not leave it behind too far.
+            self.rising.store(head, Relaxed);
+        }
+        self.ready.store(head.wrapping_add(ready), Relaxed);
         ready != 0
     }
 
@@ -225,9 +261,7 @@ impl Lane {
         let mut from = head;
         while from != tail {
             let slot = &slots[from as usize % SLOTS];
-            if leaves(slot) {
-                slot.address.store(0, Relaxed);
-            } else {
+            if !leaves(slot) {
                 if from != to {
                     let at = to as usize % SLOTS;
                     slots[at].replace_by(slot);
@@ -289,6 +323,16 @@ impl Sum {
     }
 }
 
+/// The first of these for which `is_over` is false, where it is true up to one and false from that on.
+fn first_not(steps: core::ops::Range<u32>, is_over: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (steps.start, steps.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_over(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
 /// What waits from a position on among so many: blocks, and bytes they were last asked for with.
 fn waiting_among(slots: &[Waiter; SLOTS], from: u32, count: u32) -> (u32, u64) {
     let each = (0..count).map(|step| &slots[from.wrapping_add(step) as usize % SLOTS]);
@@ -331,7 +375,7 @@ impl Waiter {
     }
 
     fn replace_by(&self, from: &Self) {
-        self.address.store(from.address.swap(0, Relaxed), Relaxed);
+        self.address.store(from.address.load(Relaxed), Relaxed);
         self.requested.store(from.requested.load(Relaxed), Relaxed);
         self.uses.store(from.uses.load(Relaxed), Relaxed);
         self.second.store(from.second.load(Relaxed), Relaxed);
@@ -341,3 +385,67 @@ impl Waiter {
 
 /// Both columns of a waiter have room beside each other.
 const _: () = assert!(COLUMNS < 16);
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::key_of;
+    use super::*;
+
+    #[test]
+    fn as_many_are_ready_as_are_over_one_after_the_other() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut some, mut all) = (0, 0);
+        for _ in 0..2000 {
+            let lane = Lane::default();
+            lane.open(key_of(512, 0, true));
+            lane.limit(u64::MAX);
+            let mut waiting = std::collections::VecDeque::new();
+            let (mut open, mut over) = ([1_u32; 3], [0_u32; 3]);
+            let mut before = Vec::new();
+            for address in 0..u64::from(random.u32(1..60)) {
+                let column = random.usize(..12).saturating_sub(9);
+                let one = Use(u64::from(open[column]) << 8 | (column as u64 + 1));
+                let two =
+                    if random.u8(..20) == 0 { Use(u64::from(open[2]) << 8 | 3) } else { Use::default() };
+                let two = if column == 2 { Use::default() } else { two };
+                let waiter = (1, 1, [one, two]);
+                let again = before.pop().filter(|_| two == Use::default());
+                let at = again.and_then(|before| lane.push_again(before, address, waiter));
+                if at.or_else(|| lane.push(address, waiter)).is_some() {
+                    waiting.push_back([one, two]);
+                }
+                let closed = random.usize(..3);
+                open[closed] += u32::from(random.u8(..8) == 0);
+                over[closed] = random.u32(over[closed]..open[closed]);
+                let is_over = |uses: [Use; 2]| {
+                    let passed =
+                        |one: &Use| one.0 == 0 || (one.0 >> 8) as u32 <= over[(one.0 & 0xF) as usize - 1];
+                    uses.iter().all(passed)
+                };
+                match random.u8(..10) {
+                    0..4 => {
+                        let ready = waiting.iter().take_while(|&&uses| is_over(uses)).count();
+                        assert_eq!(lane.set_ready(is_over), ready > 0);
+                        let marked = lane.ready.load(Relaxed).wrapping_sub(lane.head());
+                        assert_eq!(marked as usize, ready, "{waiting:?} {over:?}");
+                        some += usize::from(ready > 0 && ready < waiting.len());
+                        all += usize::from(ready == waiting.len());
+                        let gone = random.usize(..=ready);
+                        for _ in 0..gone {
+                            before.push(lane.head() as usize % SLOTS);
+                            lane.pop(lane.head());
+                        }
+                        waiting.drain(..gone);
+                    }
+                    4 => {
+                        lane.take_out(|slot| slot.address.load(Relaxed).is_multiple_of(3), |_, _| ());
+                        waiting = lane.blocks().map(Waiter::uses).collect();
+                    }
+                    5 => lane.blocks().filter(|slot| is_over(slot.uses())).for_each(Waiter::end_wait),
+                    _ => {}
+                }
+            }
+        }
+        assert!(some > 100 && all > 100, "{some} {all}");
+    }
+}

@@ -72,10 +72,10 @@ impl Ring {
         self.kind(small).open.load(Relaxed) == 0
     }
 
-    /// Whether that slot holds the block that begins at `address`.
+    /// The lane in which that slot is, and its place there.
     #[inline]
-    pub(super) fn holds(&self, at: usize, address: u64) -> bool {
-        self.lanes.get(at / SLOTS).is_some_and(|lane| lane.holds(at % SLOTS, address))
+    pub(super) fn lane_of(&self, at: usize) -> Option<(&Lane, usize)> {
+        Some((self.lanes.get(at / SLOTS)?, at % SLOTS))
     }
 
     /// The lane of a key, if there are blocks of that key.
@@ -111,9 +111,9 @@ impl Ring {
         (address, key): (u64, u64),
         waiter: ToWait,
     ) -> Option<usize> {
-        let lane = self.lanes.get(before / SLOTS).filter(|lane| lane.key() == key)?;
-        let at = lane.push_again(before % SLOTS, address, waiter)?;
-        Some(before / SLOTS * SLOTS + at)
+        let (lane, place) = self.lane_of(before).filter(|(lane, _)| lane.key() == key)?;
+        let at = lane.push_again(place, address, waiter)?;
+        Some(before - place + at)
     }
 
     /// Adds a block to the lane of its key, which is opened if there is none and then asks how many bytes of blocks it may
@@ -139,10 +139,10 @@ impl Ring {
         Some(number)
     }
 
-    /// Takes the oldest block of the lane of a key out, from the slot at the position `head`.
+    /// Takes the oldest block of the lane of a key out, which is at the position `head`.
     #[inline]
-    pub(super) fn pop(&self, lane: &Lane, key: u64, (head, slot): (u32, &Waiter)) {
-        if lane.pop(head, slot) {
+    pub(super) fn pop(&self, lane: &Lane, key: u64, head: u32) {
+        if lane.pop(head) {
             self.close(key);
         }
     }
@@ -190,9 +190,8 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn look(&self, lane: &Lane, streams: &Streams, most: &AtomicU64) -> bool {
-        let mut judge = Judge::new(streams);
         lane.limit(most.load(Relaxed));
-        lane.set_ready(|slot| judge.is_over(slot))
+        lane.set_ready(|uses| uses.into_iter().all(|one| streams.is_over(one)))
     }
 
     /// All blocks of a kind, and their keys.

@@ -157,9 +157,9 @@ impl Shard {
     /// Whether the block that begins at `address`, and rested in that slot the last time, does so now.
     #[inline(always)]
     pub(super) fn holds(&self, at: usize, address: u64) -> bool {
-        match self.slots.get(at) {
-            Some(slot) => slot.address.load(Relaxed) == address,
-            None => self.ring.holds(at - RING, address),
+        match self.ring.lane_of(at.wrapping_sub(RING)) {
+            Some((lane, at)) => lane.holds(at, address),
+            None => self.slots.get(at).is_some_and(|slot| slot.address.load(Relaxed) == address),
         }
     }
 

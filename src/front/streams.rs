@@ -74,7 +74,7 @@ impl Use {
     }
 
     #[inline]
-    fn column(self) -> Option<usize> {
+    pub(super) fn column(self) -> Option<usize> {
         ((self.0 & 0xFF) as usize).checked_sub(1)
     }
 
