@@ -266,6 +266,7 @@ fn a_process_that_records_is_killed() {
         let mut victim = Other::start("victim", |command| {
             command.env("FOLDER", &folder).env("ASCEND_ALLOC_TRACE", folder.join("killed.trace.zst"));
             let exported = if round % 2 == 0 { "stats.json" } else { "stats.sock" };
+            command.env("EXPORTED", exported);
             let conf = format!("stats_export:{}/{exported},stats_export_ms:10", folder.display());
             command.env("ASCEND_ALLOC_CONF", conf);
         });

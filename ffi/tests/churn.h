@@ -67,6 +67,31 @@ static inline const char *path_in_folder(const char *name) {
     return path;
 }
 
+/* Has the files written; on a machine that is busy one call does not wait long enough. */
+static inline void write_all(void) {
+    int status = ascend_alloc_flush_files();
+    for (int tries = 0; status != ASCEND_ALLOC_STATUS_OK && tries < 20; tries++) {
+        CHECK(said("not written yet"));
+        status = ascend_alloc_flush_files();
+    }
+    CHECK(status == ASCEND_ALLOC_STATUS_OK);
+}
+
+/* Waits until a file is there that a thread of the allocator writes. */
+static inline void file_comes(const char *name) {
+    for (int tries = 0; access(path_in_folder(name), F_OK) != 0; tries++) {
+        CHECK(tries < 100000);
+        usleep(1000);
+    }
+}
+
+/* The same for the statistics of this process, where the number of the process is in their name. */
+static inline void statistics_come(void) {
+    char name[64];
+    snprintf(name, sizeof name, "stats-%ld.json", (long)getpid());
+    file_comes(name);
+}
+
 static inline int by_number(const void *one, const void *two) {
     return *(const int *)one - *(const int *)two;
 }

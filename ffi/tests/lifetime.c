@@ -182,6 +182,7 @@ static void forks(void) {
     /* Before the allocator is set up a child may have one of its own. */
     pid_t early = fork();
     if (early == 0) {
+        alarm(60);
         void *block = ascend_alloc_malloc(MIB, 0, NULL);
         _exit(block == NULL ? 1 : 0);
     }
@@ -216,6 +217,7 @@ static void forks(void) {
             /* Exit handlers and a grandchild too. */
             pid_t grandchild = fork();
             if (grandchild == 0) {
+                alarm(20);
                 _exit(child(live, pool, before));
             }
             int inner = -1;
@@ -272,6 +274,8 @@ static void shares(void) {
     pid_t other = fork();
     CHECK(other >= 0);
     if (other == 0) {
+        /* If the exporter fails, its message ends here. */
+        close(there[1]);
         importer(there[0], back[1]);
         exit(0);
     }

@@ -257,7 +257,8 @@ static void children(void) {
     OK(ascend_alloc_empty_cache(-1));
     CHECK(stats_of(0).reserved_bytes.all.current == 0);
     CHECK(ascend_alloc_failed_writes() == 0);
-    OK(ascend_alloc_flush_files());
+    write_all();
+    statistics_come();
 }
 
 /* ------------------------------------------------------------------------------------------------ programs */
@@ -325,7 +326,7 @@ static void replaced(void) {
     OK(ascend_alloc_trace_start(path_in_folder("before.trace")));
     void *block = ascend_alloc_malloc(3 * MIB, 0, NULL);
     ascend_alloc_free(block, 0, 0, NULL);
-    OK(ascend_alloc_flush_files());
+    write_all();
     churn_starts();
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, execute, NULL) == 0);
@@ -423,7 +424,7 @@ static void main_ends(void) {
 static void quick(void) {
     begin_to_end();
     churn_starts();
-    OK(ascend_alloc_flush_files());
+    write_all();
     printf("quick: all checks hold\n");
     fflush(stdout);
     quick_exit(0);
@@ -432,7 +433,7 @@ static void quick(void) {
 static void raw(void) {
     begin_to_end();
     churn_starts();
-    OK(ascend_alloc_flush_files());
+    write_all();
     printf("raw: all checks hold\n");
     fflush(stdout);
     _exit(0);
@@ -546,7 +547,9 @@ static void victim(void) {
     while (churned < 2 * CHURNERS) {
         usleep(1000);
     }
-    OK(ascend_alloc_flush_files());
+    write_all();
+    CHECK(getenv("EXPORTED") != NULL);
+    file_comes(getenv("EXPORTED"));
     say("running");
     for (;;) {
         pause();

@@ -64,6 +64,7 @@ int main(void) {
         /* A grandchild is no better. */
         pid_t grandchild = fork();
         if (grandchild == 0) {
+            alarm(20);
             CHECK(aclrtSetDevice(0) == 507033);
             exit(0);
         }
