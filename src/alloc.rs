@@ -18,6 +18,7 @@ mod device;
 mod device_stats;
 mod events;
 mod figures;
+mod frees;
 mod growable;
 mod host;
 #[cfg(test)]
@@ -272,15 +273,7 @@ impl DeviceAllocator {
     /// [`Error::Pointer`] when the pointer is not the start of a live block. Nothing has changed then.
     #[inline]
     pub fn deallocate(&self, ptr: DevicePtr) -> Result<()> {
-        if let Some((owner, entry)) = self.map.find(ptr.0)
-            && let Some(Some(state)) = self.devices.get(owner.device() as usize).map(OnceLock::get)
-            && !self.goes_aside()
-            && state.rest::<false>(entry, ptr.0)
-        {
-            self.watch(state, 3);
-            return Ok(());
-        }
-        self.deallocate_slowly(ptr)
+        self.free::<false>(ptr, 0)
     }
 
     /// Tells that work on `stream` uses the block too: after it is freed it is not reused before that
@@ -544,30 +537,6 @@ impl DeviceAllocator {
         device.record_stream(&self.map, ptr.0, stream)?;
         self.watch(device, 2);
         Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn deallocate_slowly(&self, ptr: DevicePtr) -> Result<()> {
-        if self.is_noting() {
-            return self.deallocate_noted(ptr);
-        }
-        if self.config.decays() {
-            return self.deallocate_aside::<false>(ptr);
-        }
-        self.deallocate_by_core(ptr)
-    }
-
-    /// Gives a block back to the core.
-    fn deallocate_by_core(&self, ptr: DevicePtr) -> Result<()> {
-        if ptr.is_null() {
-            return Ok(());
-        }
-        let freed = self.owner(ptr.0).and_then(|device| self.caller(device).deallocate(ptr.0));
-        if matches!(freed, Err(Error::Pointer { .. } | Error::State { .. })) && self.was_stale(ptr.0) {
-            return Ok(());
-        }
-        freed
     }
 }
 

@@ -40,6 +40,6 @@ mod streams;
 mod uses;
 
 pub(crate) use cache::{Freed, Front, HoldUp, Missed};
-pub(crate) use map::{AddressMap, Entry};
+pub(crate) use map::{AddressMap, Entry, MOST_REQUESTED};
 pub(crate) use shard::Rested;
 pub(crate) use uses::Mask;

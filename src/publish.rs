@@ -176,6 +176,7 @@ impl DeviceFigures {
         counter!("ascend_alloc_ooms_total", labels.clone()).absolute(stats.num_ooms);
         counter!("ascend_alloc_retries_total", labels.clone()).absolute(stats.num_alloc_retries);
         counter!("ascend_alloc_chunks_moved_total", labels.clone()).absolute(stats.chunks_moved);
+        counter!("ascend_alloc_size_mismatches_total", labels.clone()).absolute(stats.size_mismatches);
         for (step, count) in stats.ladder.by_name() {
             counter!("ascend_alloc_ladder_steps_total", with("step", step)).absolute(count);
         }

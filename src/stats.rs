@@ -173,6 +173,9 @@ pub struct Stats {
     pub sleeping_bytes: u64,
     /// Chunks moved from one address to another without asking the device (count).
     pub chunks_moved: u64,
+    /// Frees whose caller said another size than it had asked for (count); see
+    /// [`deallocate_sized`](crate::DeviceAllocator::deallocate_sized).
+    pub size_mismatches: u64,
     /// Driver calls.
     pub calls: DriverCalls,
     /// Steps of the ladder.
@@ -247,6 +250,7 @@ impl Default for Stats {
             cached_handles: 0,
             sleeping_bytes: 0,
             chunks_moved: 0,
+            size_mismatches: 0,
             calls: DriverCalls::default(),
             ladder: LadderSteps::default(),
         }

@@ -96,8 +96,7 @@ fn b13_bad_pointers_and_nothing() {
     scripts::b13_bad_pointers_and_nothing(classic());
 }
 
-/// B14. That the size, device and stream of a free through C are not looked at is in `ffi_library`; sizes that differ are
-/// not counted.
+/// B14. The same through C, with another device and stream as well, is in `ffi_abi`.
 #[test]
 fn b14_the_record_of_the_block_decides() {
     let mut world = classic().build();
@@ -106,7 +105,8 @@ fn b14_the_record_of_the_block_decides() {
     world.free(a);
     let b = world.alloc(40 * M, s0);
     assert_eq!((b, world.block(b)), (a, 40 * M));
-    world.free(b);
+    world.free_sized(b, 1);
+    assert_eq!(world.stats().size_mismatches, 1);
     assert_eq!(world.sizes(), (0, 0, 64 * M));
     assert_eq!(world.stats().inactive_split_bytes.all.current, 0);
     world.alloc.empty_cache(None).expect("emptied");

@@ -932,6 +932,10 @@ typedef struct ascend_alloc_stats_t {
    How often the host waited for an event, a stream or the device.
    */
   int64_t wait_calls;
+  /*
+   Frees whose caller said another size than it had asked for, a count; see ascend_alloc_free.
+   */
+  int64_t size_mismatches;
 } ascend_alloc_stats_t;
 
 /*
@@ -1151,13 +1155,17 @@ void *ascend_alloc_malloc(size_t size, int device, void *stream);
  Work already queued on the block's stream may still run: the memory is handed out again only where that
  is in order. The caller queues no new work on it.
 
- The block knows its size, device and stream, so the other arguments are not looked at: the stream may be
- destroyed by then, and a wrong size does no harm. A pointer that is not the start of a live block, also
- one that was given back before, changes nothing; ascend_alloc_last_error says what was wrong.
+ The block knows its size, device and stream, and that decides: the device and the stream, which may be destroyed
+ by then, are not looked at, and a size does no harm that is neither 0 nor what was asked for, but is counted
+ (size_mismatches in ascend_alloc_stats_t). A pointer that is not the start of a live block, also one that was given back
+ before, changes nothing; ascend_alloc_last_error says what was wrong.
 
  Callable from any thread, whatever its current device. In a forked child it does nothing and succeeds.
  */
-void ascend_alloc_free(void *ptr, size_t size, int device, void *stream);
+void ascend_alloc_free(void *ptr,
+                       size_t size,
+                       int device,
+                       void *stream);
 
 /*
  The same as ascend_alloc_free, with the status as answer.

@@ -193,6 +193,7 @@ _NUMBERS = [
     "malloc_physical_calls",
     "free_physical_calls",
     "wait_calls",
+    "size_mismatches",
 ]
 
 

@@ -51,7 +51,7 @@ mod walk;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
-use allocator::DevicePtr;
+use allocator::{DeviceAllocator, DevicePtr};
 
 pub use arguments::AscendAllocRelease;
 use arguments::Versioned;
@@ -150,27 +150,36 @@ pub unsafe extern "C" fn ascend_alloc_malloc(size: usize, device: c_int, stream:
 /// Work already queued on the block's stream may still run: the memory is handed out again only where that
 /// is in order. The caller queues no new work on it.
 ///
-/// The block knows its size, device and stream, so the other arguments are not looked at: the stream may be
-/// destroyed by then, and a wrong size does no harm. A pointer that is not the start of a live block, also
-/// one that was given back before, changes nothing; ascend_alloc_last_error says what was wrong.
+/// The block knows its size, device and stream, and that decides: the device and the stream, which may be destroyed
+/// by then, are not looked at, and a size does no harm that is neither 0 nor what was asked for, but is counted
+/// (size_mismatches in ascend_alloc_stats_t). A pointer that is not the start of a live block, also one that was given back
+/// before, changes nothing; ascend_alloc_last_error says what was wrong.
 ///
 /// Callable from any thread, whatever its current device. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_free(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
-    let _not_needed = (size, device, stream);
+    let _not_needed = (device, stream);
     // The signature has no room for an answer; status and text are kept.
-    let _kept: c_int = ascend_alloc_release(ptr);
+    let _kept: c_int = free(ptr, |allocator, ptr| allocator.deallocate_sized(ptr, size as u64));
 }
 
 /// The same as ascend_alloc_free, with the status as answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_release(ptr: *mut c_void) -> c_int {
+    free(ptr, DeviceAllocator::deallocate)
+}
+
+#[inline(always)]
+fn free(
+    ptr: *mut c_void,
+    give_back: impl FnOnce(&DeviceAllocator, DevicePtr) -> allocator::Result<()>,
+) -> c_int {
     guard::release(|| {
         if ptr.is_null() {
             return Ok(());
         }
         let allocator = process::existing()?;
-        allocator.deallocate(DevicePtr(ptr.addr() as u64))?;
+        give_back(allocator, DevicePtr(ptr.addr() as u64))?;
         ending::after_free(allocator);
         Ok(())
     })

@@ -92,6 +92,8 @@ pub struct AscendAllocStats {
     pub free_physical_calls: i64,
     /// How often the host waited for an event, a stream or the device.
     pub wait_calls: i64,
+    /// Frees whose caller said another size than it had asked for, a count; see ascend_alloc_free.
+    pub size_mismatches: i64,
 }
 
 // SAFETY: `repr(C)`, the size first, and only numbers.
@@ -338,6 +340,7 @@ impl From<&Stats> for AscendAllocStats {
             malloc_physical_calls: calls.malloc_physical as i64,
             free_physical_calls: calls.free_physical as i64,
             wait_calls: (calls.wait_event + calls.wait_stream + calls.wait_device) as i64,
+            size_mismatches: stats.size_mismatches as i64,
         }
     }
 }

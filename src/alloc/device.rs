@@ -9,12 +9,13 @@ use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, wide::Wide};
 use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};
 use crate::error::{Error, PointerKind, Result};
-use crate::front::map::{Head, MOST_REQUESTED, NO_PLACE};
-use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, Mask, Missed, Rested};
+use crate::front::map::{Head, NO_PLACE};
+use crate::front::{AddressMap, Entry, Freed, Front, HoldUp, MOST_REQUESTED, Mask, Missed, Rested};
 use crate::history::log::{History, Noter};
 use crate::hook::HookSlot;
 use crate::sync::{Condvar, Mutex};
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use super::BlockInfo;
@@ -43,6 +44,8 @@ pub(super) struct Device {
     pub(super) routes: Routes,
     /// Sources of pools that are gone.
     pub(super) departed: Arc<Departed>,
+    /// Frees for which the caller said another size than it had asked for.
+    pub(super) size_mismatches: AtomicU64,
 }
 
 /// How requests become block lengths, copied out of the core so that it needs no lock.
@@ -139,6 +142,7 @@ impl Device {
             sizes: Sizes { pad, most },
             limits,
             departed: core.pools.departed.clone(),
+            size_mismatches: AtomicU64::new(0),
             core: Mutex::new(core),
             settled: Condvar::new(),
             front,

@@ -1,5 +1,7 @@
 //! The statistics of one device, from what its core and its front count.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::device::Device;
 use crate::core::Core;
 use crate::core::snapshot::Snapshot;
@@ -13,7 +15,7 @@ impl Device {
 
     /// The same under the core's lock.
     pub(super) fn stats_under(&self, core: &Core) -> Stats {
-        stats_of(core, self.front.flow())
+        self.stats_with(core, self.front.flow())
     }
 
     pub(super) fn reset_peaks(&self) {
@@ -29,6 +31,11 @@ impl Device {
         flow.add(&core.tally.flow);
         core.tally.restart_sums(flow);
         core.pools.gauges().for_each(Gauge::reset_accumulated);
+        self.size_mismatches.store(0, Relaxed);
+    }
+
+    fn stats_with(&self, core: &Core, flow: tally::Flow) -> Stats {
+        Stats { size_mismatches: self.size_mismatches.load(Relaxed), ..stats_of(core, flow) }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -40,7 +47,7 @@ impl Device {
     pub(super) fn snapshot_with_stats(&self) -> (Snapshot, Stats) {
         let core = self.core.lock();
         let (resting, flow) = self.front.account();
-        (core.snapshot(&resting), stats_of(&core, flow))
+        (core.snapshot(&resting), self.stats_with(&core, flow))
     }
 }
 
@@ -76,6 +83,7 @@ fn stats_of(core: &Core, mut flow: tally::Flow) -> Stats {
         cached_handles: core.cached_bytes(),
         sleeping_bytes: core.sleeping_bytes() as u64,
         chunks_moved: tally.moved,
+        size_mismatches: 0,
         calls: tally.calls,
         ladder: tally.ladder,
     }

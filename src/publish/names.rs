@@ -49,6 +49,11 @@ pub const METRICS: &[Metric] = &[
     counter("ascend_alloc_retries_total", DEVICE, "requests served only after memory was given back"),
     counter("ascend_alloc_chunks_moved_total", DEVICE, "chunks put at another address"),
     counter(
+        "ascend_alloc_size_mismatches_total",
+        DEVICE,
+        "frees whose caller said another size than it had asked for",
+    ),
+    counter(
         "ascend_alloc_ladder_steps_total",
         &["device", "step"],
         "steps taken for requests without a free block",

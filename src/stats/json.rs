@@ -93,6 +93,7 @@ impl Stats {
             ("cached_handles", self.cached_handles),
             ("sleeping_bytes", self.sleeping_bytes),
             ("chunks_moved", self.chunks_moved),
+            ("size_mismatches", self.size_mismatches),
         ] {
             write!(to, r#","{name}":{count}"#)?;
         }

@@ -49,6 +49,13 @@ static void lifecycle(const char *version) {
     CHECK(ascend_alloc_last_error() == NULL);
 }
 
+static int64_t size_mismatches(void) {
+    ascend_alloc_stats_t stats;
+    stats.struct_size = sizeof stats;
+    CHECK(ascend_alloc_stats(0, &stats) == ASCEND_ALLOC_STATUS_OK);
+    return stats.size_mismatches;
+}
+
 static void refusals(const char *unused) {
     (void)unused;
     char unknown;
@@ -80,10 +87,14 @@ static void refusals(const char *unused) {
     ascend_alloc_free(block, 4 * MIB, 0, NULL);
     CHECK(said("not live"));
     CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_ARGUMENT);
-    /* A wrong size does no harm. */
-    block = (char *)ascend_alloc_malloc(4 * MIB, 0, NULL);
-    ascend_alloc_free(block, (size_t)-4, 99, &unknown);
-    CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_OK);
+    /* A wrong size does no harm, and is counted; none is said by 0. */
+    int64_t before = size_mismatches();
+    for (int i = 0; i < 2; i++) {
+        block = (char *)ascend_alloc_malloc(4 * MIB, 0, NULL);
+        ascend_alloc_free(block, i == 0 ? 0 : (size_t)-4, 99, &unknown);
+        CHECK(ascend_alloc_last_status() == ASCEND_ALLOC_STATUS_OK);
+        CHECK(size_mismatches() == before + i);
+    }
     ascend_alloc_free(NULL, 0, 0, NULL);
     CHECK(ascend_alloc_last_error() == NULL);
 }

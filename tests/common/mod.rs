@@ -257,6 +257,14 @@ impl World {
         self.verify();
     }
 
+    /// The same with a size that is said.
+    #[track_caller]
+    pub fn free_sized(&mut self, ptr: DevicePtr, bytes: u64) {
+        self.live.remove(&ptr.0).expect("a live block");
+        self.alloc.deallocate_sized(ptr, bytes).expect("freed");
+        self.verify();
+    }
+
     /// A free that must be refused, for that reason, and change nothing.
     #[track_caller]
     pub fn free_fails(&mut self, ptr: DevicePtr, kind: PointerKind) {

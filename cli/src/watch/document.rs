@@ -113,6 +113,7 @@ struct Statistics {
     cached_handles: u64,
     sleeping_bytes: u64,
     chunks_moved: u64,
+    size_mismatches: u64,
     max_split_size: i64,
 }
 
@@ -187,6 +188,7 @@ impl Device {
             cached_handles: said.cached_handles,
             sleeping_bytes: said.sleeping_bytes,
             chunks_moved: said.chunks_moved,
+            size_mismatches: said.size_mismatches,
             calls: calls(&self.driver_calls),
             ladder: ladder(&self.ladder),
         }

@@ -68,6 +68,7 @@ structs! {
         num_device_alloc: i64, num_device_free: i64, max_split_size: i64, reserved_address_space: i64,
         cached_handles: i64, sleeping_bytes: i64, chunks_moved: i64, map_calls: i64, unmap_calls: i64,
         malloc_physical_calls: i64, free_physical_calls: i64, wait_calls: i64,
+        size_mismatches: i64,
     }
     BlockEntryInfo {
         struct_size: usize, ptr: *mut c_void, size: usize, requested: usize, segment: *mut c_void,
