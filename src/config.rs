@@ -14,7 +14,7 @@ mod rules;
 mod settings;
 mod slot;
 
-pub use keys::{Key, OWN_VARIABLE, RefusedKey, VARIABLES};
+pub use keys::{CACHING_VARIABLE, Key, OWN_VARIABLE, RefusedKey, VARIABLES};
 pub use origin::{ARGUMENT, DEFAULT, TYPED};
 pub use settings::{Config, Observe, Provenance, ROUNDUP_INTERVALS, SetAccess};
 
@@ -62,7 +62,7 @@ impl Config {
         Self::default().overridden_by(text)
     }
 
-    /// Reads the [`VARIABLES`] of this process. Bytes that are not Unicode count as wrong letters, in paths too.
+    /// Reads the [`VARIABLES`] and [`CACHING_VARIABLE`] of this process. Bytes that are not Unicode count as wrong letters, in paths too.
     ///
     /// Call it once and keep the result: a variable that changes later changes nothing.
     ///
@@ -73,8 +73,8 @@ impl Config {
         Self::from_sources(&|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
     }
 
-    /// Reads the [`VARIABLES`] as `look_up` gives them. An empty text counts as not set. Where two
-    /// say different things about a key the first one wins, and [`Config::warnings`] says so.
+    /// Reads the [`VARIABLES`], and [`CACHING_VARIABLE`] after them, as `look_up` gives them. An empty text counts as not set.
+    /// Where two say different things about a key the first one wins, and [`Config::warnings`] says so.
     ///
     /// # Errors
     ///
@@ -86,6 +86,11 @@ impl Config {
                 for (key, value) in read(&text, source)? {
                     config.fall_back_to(key, &value, source)?;
                 }
+            }
+        }
+        if let Some(text) = look_up(CACHING_VARIABLE) {
+            for (key, value) in read(caching(&text)?, CACHING_VARIABLE)? {
+                config.fall_back_to(key, &value, CACHING_VARIABLE)?;
             }
         }
         config.validate()?;
@@ -268,7 +273,7 @@ fn read<'a>(text: &'a str, source: &'static str) -> Result<Vec<(&'static Key, Pa
         let Some(key) = keys::find(pair.key) else {
             return refuse("no such key".into(), known(pair.key, source));
         };
-        if key.family == Family::Own && source != OWN_VARIABLE && source != ARGUMENT {
+        if key.family == Family::Own && ![OWN_VARIABLE, ARGUMENT, CACHING_VARIABLE].contains(&source) {
             return refuse("it is not a key of PyTorch's".into(), format!("this key in {OWN_VARIABLE}"));
         }
         if let Some((first, _)) = found.iter().find(|(other, _)| other.setting() == key.setting()) {
@@ -278,6 +283,16 @@ fn read<'a>(text: &'a str, source: &'static str) -> Result<Vec<(&'static Key, Pa
         found.push((key, pair));
     }
     Ok(found)
+}
+
+/// What the variable for caching says, as a text of keys.
+fn caching(text: &str) -> Result<&'static str, ConfigError> {
+    match text.trim() {
+        "" => Ok(""),
+        "0" => Ok("caching:True"),
+        "1" => Ok("caching:False"),
+        _ => Err(error("caching", text, CACHING_VARIABLE, "not a switch".into(), "0 or 1".into())),
+    }
 }
 
 /// The keys that could have been meant.

@@ -2,7 +2,8 @@
 //! and the documentation's tables.
 
 use ascend_alloc::config::{
-    ARGUMENT, Config, ConfigError, DEFAULT, OWN_VARIABLE, Observe, SetAccess, TYPED, VARIABLES,
+    ARGUMENT, CACHING_VARIABLE, Config, ConfigError, DEFAULT, OWN_VARIABLE, Observe, SetAccess, TYPED,
+    VARIABLES,
 };
 use ascend_alloc::driver::PageKind;
 use proptest::prelude::*;
@@ -78,6 +79,7 @@ const GOOD: &[Good] = &[
     ("adaptive_headroom:False", |c| c.adaptive_headroom = false),
     ("device_waits:False", |c| c.device_waits = false),
     ("front_cache:False", |c| c.front_cache = false),
+    ("caching:False", |c| c.caching = false),
     ("reservation_gb:128", |c| c.reservation = 128 * GIB),
     ("reservation_gb:8192", |c| c.reservation = 8192 * GIB),
     ("set_access:auto", |_| {}),
@@ -148,6 +150,7 @@ const BAD: &[(&str, &[&str])] = &[
     ("adaptive_headroom", &["0.1"]),
     ("device_waits", &["yes"]),
     ("front_cache", &["1"]),
+    ("caching", &["0"]),
     ("reservation_gb", &["8193", "-1"]),
     ("set_access", &["True", "AUTO"]),
     ("check_level", &["4", "-1", "high"]),
@@ -186,6 +189,26 @@ fn every_bad_value_is_refused_with_all_that_helps() {
     for key in Config::keys() {
         assert!(BAD.iter().any(|(name, _)| *name == key.name), "{} is not tested", key.name);
     }
+}
+
+#[test]
+fn the_variable_that_switches_caching_off_comes_last() {
+    let caching =
+        |variables| from(variables).map(|config| (config.caching, config.source_of("caching").unwrap()));
+    assert_eq!(caching(&[]), Ok((true, DEFAULT)));
+    assert_eq!(caching(&[(CACHING_VARIABLE, "")]), Ok((true, DEFAULT)));
+    assert_eq!(caching(&[(CACHING_VARIABLE, " 1 ")]), Ok((false, CACHING_VARIABLE)));
+    assert_eq!(caching(&[(CACHING_VARIABLE, "0")]), Ok((true, CACHING_VARIABLE)));
+    assert_eq!(caching(&[(CACHING_VARIABLE, "1"), (NPU, "page_size:1g")]), Ok((false, CACHING_VARIABLE)));
+    let both = [(CACHING_VARIABLE, "1"), (OWN_VARIABLE, "caching:True")];
+    assert_eq!(caching(&both), Ok((true, OWN_VARIABLE)));
+    let warnings = from(&both).unwrap().warnings();
+    assert!(warnings[0].contains(CACHING_VARIABLE) && warnings[0].contains("ignored"), "{warnings:?}");
+    for wrong in ["True", "2", "caching:False", "1,page_size:1g"] {
+        let error = from(&[(CACHING_VARIABLE, wrong)]).unwrap_err();
+        assert_eq!((&*error.value, &*error.source, &*error.accepted), (wrong, CACHING_VARIABLE, "0 or 1"));
+    }
+    assert!(from(&[(NPU, "caching:False")]).is_err(), "the key is our own");
 }
 
 #[test]
@@ -351,7 +374,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 23);
+    assert_eq!(own.count(), 24);
 }
 
 #[test]
@@ -467,7 +490,7 @@ fn the_documentation_has_the_tables_of_the_code() {
         let row = tables.lines().find(|line| line.starts_with(&format!("| `{}` |", key.name))).unwrap();
         assert!(row.contains(&format!("| {} |", key.default())) && row.contains(key.effect), "{row}");
     }
-    for source in VARIABLES {
+    for source in VARIABLES.into_iter().chain([CACHING_VARIABLE]) {
         assert!(page.contains(source));
     }
 }

@@ -361,13 +361,20 @@ proptest! {
 /// What happens around blocks that are not cached: uses on other streams, limits, captures, routes, what a driver refuses.
 #[test]
 fn while_caching_is_off_nothing_is_kept() {
+    nothing_is_kept("check_level:3,expandable_segments:True");
+    nothing_is_kept("check_level:3,expandable_segments:True,caching:False");
+}
+
+fn nothing_is_kept(conf: &str) {
     let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
     sim.set_device(0).unwrap();
-    let conf = Config::parse("check_level:3,expandable_segments:True").unwrap();
+    let conf = Config::parse(conf).unwrap();
+    let cached = conf.caching;
     let alloc = DeviceAllocator::new(conf, Arc::new(SimDriver::new(sim.clone()))).unwrap();
     let other = Stream(sim.create_stream().unwrap());
     let reserved = || alloc.stats(0).unwrap().reserved_bytes.all.current as u64;
-    assert!(alloc.set_caching(0, false).unwrap() && !alloc.set_caching(0, false).unwrap());
+    assert_eq!(alloc.set_caching(0, false).unwrap(), cached);
+    assert!(!alloc.set_caching(0, false).unwrap());
     for bytes in [512, 3 * MIB, 11 * MIB, 39 * MIB] {
         let ptr = alloc.allocate(0, bytes, 0, STREAM).unwrap();
         assert_eq!(reserved(), bytes.next_multiple_of(2 * MIB), "no longer than its block");
@@ -409,4 +416,25 @@ fn while_caching_is_off_nothing_is_kept() {
     alloc.check().unwrap();
     drop(alloc);
     assert_eq!(sim.physical_bytes(0), 0);
+}
+
+#[test]
+fn caching_stays_off_when_a_device_is_reset() {
+    let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let conf = Config::parse("check_level:3,caching:False").unwrap();
+    let alloc = DeviceAllocator::new(conf, Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    let lost = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    sim.reset_device_force(0).unwrap();
+    alloc.device_was_reset(0).unwrap();
+    sim.set_device(0).unwrap();
+    alloc.deallocate(lost).unwrap();
+    let ptr = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    alloc.deallocate(ptr).unwrap();
+    assert_eq!((alloc.stats(0).unwrap().reserved_bytes.all.current, sim.physical_bytes(0)), (0, 0));
+    assert!(!alloc.set_caching(0, true).unwrap());
+    let ptr = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    alloc.deallocate(ptr).unwrap();
+    assert_eq!(sim.physical_bytes(0), 4 * MIB);
+    alloc.check().unwrap();
 }

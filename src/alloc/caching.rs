@@ -1,9 +1,10 @@
 //! Blocks that come from the driver one by one and go back to it with their free, while caching is switched off.
 
 use super::DeviceAllocator;
-use super::device::Caller;
+use super::device::{Caller, Device};
 use super::requests::Guard;
 use super::routes::RouteFilter;
+use crate::core::Core;
 use crate::core::pool::{PoolIndex, Rules};
 use crate::core::trim::Choice;
 use crate::driver::DeviceId;
@@ -44,6 +45,14 @@ impl DeviceAllocator {
             self.release_pool(super::PoolId { device, serial })?;
             return Ok(before);
         }
+        state.keep_nothing(&mut core);
+        Ok(before)
+    }
+}
+
+impl Device {
+    /// Has requests served by the driver from now on, one by one.
+    pub(super) fn keep_nothing(&self, core: &mut Core) {
         let rules = Rules {
             tag: "uncached".to_owned(),
             no_split: true,
@@ -54,8 +63,7 @@ impl DeviceAllocator {
         let pool = core.pools.add(rules);
         core.pools.get_mut(pool).holders += 1;
         let serial = core.pools.get(pool).serial;
-        core.uncached = Some((serial, state.routes.begin(serial, RouteFilter::All, None)));
-        Ok(before)
+        core.uncached = Some((serial, self.routes.begin(serial, RouteFilter::All, None)));
     }
 }
 

@@ -138,7 +138,7 @@ impl Device {
             MOST_REQUESTED
         };
         let front = Front::new(front_allowed(config) && !hooked, &lists);
-        Ok(Self {
+        let state = Self {
             sizes: Sizes { pad, most },
             limits,
             departed: core.pools.departed.clone(),
@@ -149,7 +149,11 @@ impl Device {
             limbo: Mutex::default(),
             peering: Mutex::default(),
             routes: Routes::default(),
-        })
+        };
+        if !config.caching && host_page.is_none() {
+            state.keep_nothing(&mut state.core.lock());
+        }
+        Ok(state)
     }
 
     /// A block that rests in the front and fits exactly. `LOG`: whether to note that where anybody keeps events.

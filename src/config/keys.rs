@@ -14,6 +14,9 @@ pub const OWN_VARIABLE: &str = "ASCEND_ALLOC_CONF";
 /// The environment variables that are read, the first to win first.
 pub const VARIABLES: [&str; 3] = [OWN_VARIABLE, "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
+/// The variable of torch_npu that switches caching off: 1 is `caching:False`, 0 is `caching:True`.
+pub const CACHING_VARIABLE: &str = "PYTORCH_NO_NPU_MEMORY_CACHING";
+
 /// A key of a configuration text.
 pub struct Key {
     /// The name in a text.
@@ -124,7 +127,7 @@ const MOST_RESERVED: u64 = 8 << 10;
 const MOST_DECAY: u64 = 1_000_000_000_000;
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 42] = [
+pub(super) static KEYS: [Key; 43] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -313,6 +316,13 @@ pub(super) static KEYS: [Key; 42] = [
         Reach::Growable,
         "True: freed blocks of common sizes are kept at hand so that the next request of that size on that \
          stream takes no device-wide lock.",
+    ),
+    own(
+        "caching",
+        Slot::Flag(field!(caching)),
+        Reach::Everything,
+        "False: device memory is not kept after a free, as after set_caching(device, false), until a program switches \
+         that; for looking for uses after a free. Page-locked memory is kept all the same.",
     ),
     own(
         "reservation_gb",

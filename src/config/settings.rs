@@ -135,6 +135,8 @@ pub struct Config {
     pub device_waits: bool,
     /// `front_cache`: blocks of sizes seen before are kept at hand without the device's lock.
     pub front_cache: bool,
+    /// `caching`: device memory is kept after a free.
+    pub caching: bool,
     /// `reservation_gb`, in bytes: size of one address reservation, at most 8 TiB; 0 chooses by the
     /// device.
     pub reservation: u64,
@@ -211,6 +213,7 @@ impl Default for Config {
             adaptive_headroom: true,
             device_waits: true,
             front_cache: true,
+            caching: true,
             reservation: 0,
             set_access: SetAccess::Auto,
             check_level: 0,
@@ -250,6 +253,7 @@ impl PartialEq for Config {
             && self.adaptive_headroom == other.adaptive_headroom
             && self.device_waits == other.device_waits
             && self.front_cache == other.front_cache
+            && self.caching == other.caching
             && self.reservation == other.reservation
             && self.set_access == other.set_access
             && self.check_level == other.check_level
