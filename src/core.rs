@@ -28,7 +28,7 @@
 //! | `age` | which idle memory is how old |
 //! | `trim` | giving idle memory back |
 //! | `wide` | chunks of several granules |
-//! | `report` | the error when nothing could serve a request |
+//! | `report`, `remedies` | the error when nothing could serve a request, and what would have helped |
 //! | `capture` | what a request may do while a graph is being captured |
 //! | `checkpoint` | the live blocks of a pool, remembered and brought back |
 //! | `sleep` | pools without memory that keep their addresses |
@@ -59,6 +59,7 @@ pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod refill;
+pub(crate) mod remedies;
 pub(crate) mod report;
 pub(crate) mod reset;
 pub(crate) mod segment;

@@ -463,7 +463,7 @@ impl Core {
     }
 
     /// Bytes of the classic segment a request needs.
-    fn classic_len(&self, request: &Request) -> u64 {
+    pub(super) fn classic_len(&self, request: &Request) -> u64 {
         const STEP: u64 = 2 << 20;
         // Page-locked memory is not taken in chunks: pages are enough, and every byte is taken from the host.
         let step = self.limits.host_page.map_or(STEP, |page| page.max(super::UNIT));

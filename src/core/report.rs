@@ -10,9 +10,7 @@ use super::plan::Request;
 use super::pool::PoolIndex;
 use super::segment::{Class, SMALL_LIMIT, Segment};
 use super::stream::StreamId;
-use crate::error::{
-    EXPANDABLE, Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare, RESERVATIONS, Remedy,
-};
+use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use crate::hook::Action;
 
 /// As many entries of a list as a person wants to read.
@@ -50,7 +48,8 @@ impl Core {
             address_space: self.tally.address_space,
             holders: self.holders(),
             pending: self.pending(),
-            remedies: self.remedies(cause),
+            remedies: self.remedies(request, cause),
+            wanted: self.wanted_of_device(request),
             pools: top(pools, |share| share.reserved),
         }))
     }
@@ -69,6 +68,16 @@ impl Core {
             OutOfMemoryCause::Limit
         } else {
             OutOfMemoryCause::Device
+        }
+    }
+
+    /// Bytes that the device would have had to have free for a request: what it gave of them goes back before the request
+    /// fails.
+    fn wanted_of_device(&self, request: &Request) -> u64 {
+        match request.lack {
+            0 => request.len,
+            _ if self.uses_reservations(request) => request.lack + self.cached_bytes(),
+            _ => self.classic_len(request),
         }
     }
 
@@ -118,26 +127,14 @@ impl Core {
         let reserved = |segment: &&Segment| {
             !segment.class.is_classic() && segment.mapped > 0 && !self.is_asleep(segment.class.pool())
         };
+        let free = |_: BlockId, block: &Block| block.state == State::Free;
         let segments = self.segments.iter().map(|(_, segment)| segment).filter(reserved);
-        segments.map(|segment| self.scattered_in(segment.first)).sum()
-    }
-
-    /// The same from a block to the end of its segment.
-    fn scattered_in(&self, first: BlockId) -> u64 {
-        let outside = |(from, to): (u64, u64)| {
-            let (first, end) = self.whole_chunks(from, to);
-            to - from - end.saturating_sub(first)
-        };
-        let (mut sum, mut run) = (0, (0, 0));
-        let blocks = self.blocks.from(first).map(|id| &self.blocks[id]);
-        for block in blocks.filter(|block| block.state == State::Free) {
-            if run.1 != block.addr {
-                sum += outside(run);
-                run.0 = block.addr;
-            }
-            run.1 = block.end();
-        }
-        sum + outside(run)
+        let runs = segments.flat_map(|segment| {
+            self.runs_in(segment, free)
+                .into_iter()
+                .map(move |run| run.1 - run.0 - self.whole_in(segment, run))
+        });
+        runs.sum()
     }
 
     /// Who holds most, by pool and stream.
@@ -166,75 +163,14 @@ impl Core {
         top(pending.collect(), |held| held.bytes)
     }
 
-    /// What would have helped, as far as the core can tell. What is none of the device's helps nobody.
-    fn remedies(&self, cause: OutOfMemoryCause) -> Vec<Remedy> {
-        let mut remedies = Vec::new();
-        let mut add = |bytes, change, reason| remedies.push(Remedy { change, bytes, reason });
-        let idle = self.free_bytes(|_| true);
-        let held: u64 = self.waits.keys().map(|&id| self.blocks[id].len).sum();
-        if self.capturing > 0 && idle + held > 0 {
-            let reason = "while one is being captured nothing is moved, given back or waited for.";
-            add(idle + held, "Allocate before the capture of a graph begins", reason);
-        }
-        let fixed_in_place = self.free_bytes(|block| block.class.is_classic());
-        if fixed_in_place > 0 && !self.config.expandable_segments {
-            add(fixed_in_place, EXPANDABLE, "idle memory can be moved together then.");
-        } else if fixed_in_place > 0 && !self.reservable {
-            let reason = "address ranges cannot be reserved here, so idle memory cannot be moved together.";
-            add(0, "Free blocks", reason);
-        }
-        if cause == OutOfMemoryCause::AddressSpace {
-            let reason = "smaller reservations find room more easily.";
-            add(0, RESERVATIONS, reason);
-        }
-        let in_place = |pool: PoolIndex| self.pools.get(pool).is_fixed() && !self.is_asleep(pool);
-        let fixed = self.free_bytes(|block| in_place(block.class.pool()));
-        if fixed > 0 && self.capturing == 0 {
-            add(fixed, "Release captured graphs", "their pools keep idle memory in place.");
-        }
-        let (_, behind) = self.bare_and_behind();
-        if behind > 0 {
-            let reason = "a sleep or a wake that failed left memory behind them, which nobody can use.";
-            add(behind, "Put pools that sleep to sleep again, or wake them", reason);
-        }
-        let rounding = self.rounded_up();
-        if rounding > 0 {
-            add(rounding, "Set roundup_power2_divisions:0", "live blocks are rounded up by so much.");
-        }
-        if let Some(most) = self.config.max_split_size.filter(|_| !self.config.expandable_segments) {
-            let whole = self.free_bytes(|block| block.class.is_classic_large() && block.len >= most);
-            if whole > 0 {
-                add(whole, "Raise max_split_size_mb", "idle blocks that large are not split.");
-            }
-        }
-        remedies
-    }
-
-    /// Free bytes of the device, of some blocks.
-    fn free_bytes(&self, wanted: impl Fn(&Block) -> bool) -> u64 {
-        let here = |block: &&Block| !self.is_elsewhere(block.class) && wanted(block);
-        self.idle_blocks().filter(here).map(|block| block.len).sum()
-    }
-
     /// The blocks that have memory: those of pools that sleep have none.
-    fn present_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+    pub(super) fn present_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         self.blocks.iter().filter(|(_, block)| !self.is_asleep(block.class.pool()))
     }
 
     /// Free blocks that have memory.
-    fn idle_blocks(&self) -> impl Iterator<Item = &Block> {
+    pub(super) fn idle_blocks(&self) -> impl Iterator<Item = &Block> {
         self.present_blocks().map(|(_, block)| block).filter(|block| block.state == State::Free)
-    }
-
-    /// Bytes of live blocks of the device that are there because of `roundup_power2_divisions` alone.
-    fn rounded_up(&self) -> u64 {
-        let blocks = self.present_blocks().map(|(_, block)| block);
-        let live = blocks.filter(|block| block.state == State::Live && !self.is_elsewhere(block.class));
-        let more = |block: &Block| {
-            let (usual, rounded) = (self.block_end(block.requested)?, self.block_len(block.requested)?);
-            Some(rounded.min(block.len).saturating_sub(usual))
-        };
-        live.filter_map(more).sum()
     }
 }
 

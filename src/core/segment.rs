@@ -192,8 +192,14 @@ impl Segment {
 
     /// Where the wide chunk begins that is behind an address, if one is.
     fn wide_around(&self, addr: u64, shift: u32) -> Option<u64> {
+        self.wide_behind(addr, shift).map(|(first, _)| first)
+    }
+
+    /// The wide chunk behind an address, if one is: where it begins, and its bytes.
+    pub(crate) fn wide_behind(&self, addr: u64, shift: u32) -> Option<(u64, u64)> {
         let (&first, &span) = self.wide.range(..=addr).next_back()?;
-        (addr < first + (u64::from(span) << shift)).then_some(first)
+        let bytes = u64::from(span) << shift;
+        (addr < first + bytes).then_some((first, bytes))
     }
 
     /// The stamp of that granule.

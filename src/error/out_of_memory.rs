@@ -80,6 +80,8 @@ pub struct OutOfMemory {
     pub pending: Vec<HeldBack>,
     /// What would have helped, the most helpful first.
     pub remedies: Vec<Remedy>,
+    /// Bytes that the device should have had free.
+    pub(crate) wanted: u64,
 }
 
 /// What a pool has when an allocation fails; sizes in bytes.
@@ -242,7 +244,7 @@ impl fmt::Display for OutOfMemory {
             OutOfMemoryCause::Device if self.is_too_large() => {
                 write!(f, "the device has {} in all", Bytes(self.device_total))?;
             }
-            OutOfMemoryCause::Device if self.device_free >= self.lacking => {
+            OutOfMemoryCause::Device if self.device_free >= self.wanted => {
                 write!(f, "the driver gives no more, although so much is free")?;
             }
             OutOfMemoryCause::Device => write!(f, "the device is full")?,

@@ -53,6 +53,10 @@ impl Caller<'_> {
                         Some(refusal) => refusal.into(),
                         None => core.out_of_memory(&request),
                     };
+                    if let Some(step) = core.spare() {
+                        // What was created in vain is free again before the error says what is.
+                        core = self.perform(core, step, &mut request);
+                    }
                     drop(core);
                     return Err(self.complete(error));
                 }
