@@ -3,10 +3,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
-use ascend_alloc::{DevicePtr, EmptyOptions, PoolOptions, SleepMode};
+use ascend_alloc::{DevicePtr, EmptyOptions, Error, PoolId, PoolOptions, PoolSource, RouteFilter, SleepMode};
 use ascend_sim::{CaptureMode, Task, WAIT_FOREVER};
 use common::{M, Setup, World};
 use fastrand::Rng;
@@ -369,6 +371,81 @@ fn with_room_to_spare_the_device_is_not_waited_for_while_others_work() {
         world.alloc(40 * M, s0);
         assert_eq!(world.reserved(), held, "freed: {freed}");
         assert_eq!(waits(&world, &before), [("aclrtSynchronizeDevice", 1)].into(), "freed: {freed}");
+        world.close();
+    }
+}
+
+/// Memory of the program's own, none of the device's: one block, while it is there.
+struct Elsewhere(AtomicBool);
+
+impl PoolSource for Elsewhere {
+    fn allocate(&self, _device: u32, bytes: u64, _stream: Stream) -> Option<u64> {
+        (bytes <= 10 * M && self.0.swap(false, Ordering::Relaxed)).then_some(1 << 45)
+    }
+
+    fn free(&self, _device: u32, _address: u64, _bytes: u64) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A pool whose memory stays with it: a graph has its addresses, or it has another source than the device.
+fn apart(world: &World, by_graph: bool) -> PoolId {
+    let mut options = PoolOptions::default();
+    options.source = (!by_graph).then_some(Arc::new(Elsewhere(true.into())) as Arc<dyn PoolSource>);
+    let pool = world.alloc.create_pool(0, options).expect("a pool");
+    if by_graph {
+        world.alloc.begin_capture(pool, RouteFilter::Stream(Stream(1))).expect("begun");
+        world.alloc.end_route(pool).expect("ended");
+    }
+    pool
+}
+
+/// What a pool keeps to itself serves no other one, so no other request waits for the streams that still use it, and one of
+/// a pool that has its memory from elsewhere waits for no stream that uses the device's.
+#[test]
+fn nobody_waits_for_memory_that_cannot_be_had() {
+    let of_graphs = [(false, false), (true, false), (true, true), (false, true)];
+    let cases = of_graphs.map(|(recorded, gone)| (true, true, recorded, gone)).into_iter();
+    for case in cases.chain([(false, true, false, false), (false, false, false, false)]) {
+        let (by_graph, held_there, recorded, gone) = case;
+        let mut world = Setup::default().capacity(64 * M).build();
+        let (s0, s1, s2) = (world.stream(), world.stream(), world.stream());
+        let (pool, default) = (apart(&world, by_graph), PoolId::default_of(0));
+        let (held, asked) = if held_there { (pool, default) } else { (default, pool) };
+        let busy = world.alloc(2 * M, s1);
+        world.work(s1, "work", busy);
+        if recorded {
+            world.share(s2, "work", busy);
+        }
+        let ptr = world.alloc.allocate_in(held, 10 * M, 0, s1).expect("memory");
+        if recorded {
+            world.alloc.record_stream(ptr, s2).expect("recorded");
+        }
+        world.alloc.deallocate(ptr).expect("freed");
+        if gone {
+            world.destroy(s2);
+            world.destroy(s1);
+        }
+        let before = world.sim.counters();
+        let answer = world.alloc.allocate_in(asked, 63 * M, 0, s0);
+        assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
+        assert_eq!(waits(&world, &before), BTreeMap::new(), "{case:?}");
+        if asked == default {
+            // With room to spare neither.
+            let ptr = world.alloc.allocate(0, 40 * M, 0, s0).expect("memory");
+            assert_eq!(waits(&world, &before), BTreeMap::new(), "{case:?}");
+            world.alloc.deallocate(ptr).expect("freed");
+        }
+        if held == pool && !gone && !by_graph {
+            // The pool's own requests do.
+            let ptr = world.alloc.allocate_in(pool, 10 * M, 0, s0).expect("memory");
+            assert!(!waits(&world, &before).is_empty(), "{case:?}");
+            world.alloc.deallocate(ptr).expect("freed");
+        }
+        if by_graph {
+            world.alloc.release_graph(pool).expect("a graph");
+        }
+        world.alloc.release_pool(pool).expect("released");
         world.close();
     }
 }

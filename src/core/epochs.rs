@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use super::Core;
-use super::block::State;
+use super::block::{BlockId, State};
 use super::plan::{Closing, Means, Request, Rung, Step, ToClose};
+use super::pool::PoolIndex;
 use super::stream::{StreamId, StreamState};
 use super::trim::Choice;
 
@@ -234,22 +235,28 @@ impl Core {
         self.tokens = self.tokens.saturating_add(more).min(MOST_TOKENS);
     }
 
-    /// The destroyed streams with open epochs, if those hold at least `bytes` of freed memory back: what is free of theirs,
-    /// and what waits for nobody else. No event can be recorded on them any more. Changes nothing: whoever waits closes the
-    /// epochs.
-    pub(super) fn left_behind(&self, bytes: u64) -> Vec<StreamId> {
+    /// The destroyed streams with open epochs, if those hold at least `bytes` of freed memory back that the request could use:
+    /// what is free of theirs, and what waits for nobody else. No event can be recorded on them any more. Changes nothing:
+    /// whoever waits closes the epochs.
+    pub(super) fn left_behind(&self, request: &Request, bytes: u64) -> Vec<StreamId> {
         let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
         let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
-        let freed: u64 = ids.iter().map(|&id| self.streams[id as usize].free_bytes).sum();
+        if ids.is_empty() {
+            return ids;
+        }
+        let closed = self.closed_pools(request);
+        let freed: u64 = ids.iter().map(|&id| self.free_for(&closed, id)).sum();
         // All that waits is looked at only where it decides.
         let lack = bytes.max(1).saturating_sub(freed);
-        if ids.is_empty() || lack == 0 {
+        if lack == 0 {
             return ids;
         }
         let gone =
             |&(user, due): &(StreamId, u32)| self.passed(user, due) || !self.streams[user as usize].alive;
         let waits = self.waits.iter().filter(|(_, users)| users.iter().all(gone));
-        let waiting: u64 = waits.map(|(&id, _)| self.blocks[id].len).sum();
+        let blocks = waits.map(|(&id, _)| &self.blocks[id]);
+        let waiting: u64 =
+            blocks.filter(|block| !closed.contains(&block.class.pool())).map(|block| block.len).sum();
         if waiting < lack { Vec::new() } else { ids }
     }
 
@@ -286,20 +293,23 @@ impl Core {
         if lack.is_none() && self.held() + request.len < little {
             return Ids::new();
         }
-        let stream = request.stream;
+        let (stream, closed) = (request.stream, self.closed_pools(request));
         let mut gain = 0;
         let mut others = Ids::new();
         for (id, users) in &self.waits {
+            if closed.contains(&self.blocks[*id].class.pool()) {
+                continue;
+            }
             gain += self.blocks[*id].len;
             others.push(self.blocks[*id].home);
             others.extend(users.iter().map(|&(user, _)| user));
         }
         for (id, state) in self.streams.iter().enumerate() {
             let id = id as StreamId;
-            let closed = state.open - 1;
-            let open_already = state.passed(closed) || self.streams[stream as usize].is_behind(id, closed);
+            let before = state.open - 1;
+            let open_already = state.passed(before) || self.streams[stream as usize].is_behind(id, before);
             let closed_off = if open_already { state.stamped_bytes } else { u64::MAX };
-            let gained = state.free_bytes.min(closed_off);
+            let gained = self.free_for(&closed, id).min(closed_off);
             if id != stream && gained > 0 {
                 gain += gained;
                 others.push(id);
@@ -313,6 +323,25 @@ impl Core {
             return Ids::new();
         }
         self.joinable(others, stream)
+    }
+
+    /// The pools whose memory a request gets neither where it is nor elsewhere: none, as a rule.
+    pub(super) fn closed_pools(&self, request: &Request) -> SmallVec<[PoolIndex; 4]> {
+        if self.pools.others() == 0 {
+            return SmallVec::new();
+        }
+        self.pools.indices().filter(|&pool| !self.may_serve(pool, request)).collect()
+    }
+
+    /// Bytes of the free blocks of a stream that are in none of these pools.
+    fn free_for(&self, closed: &[PoolIndex], id: StreamId) -> u64 {
+        let state = &self.streams[id as usize];
+        if closed.is_empty() || state.free_bytes == 0 {
+            return state.free_bytes;
+        }
+        let bins = state.bins.iter().filter(|(class, _)| closed.contains(&class.pool()));
+        let inside = bins.flat_map(|(_, bins)| bins.ids(&self.blocks)).map(|id| self.blocks[id].len);
+        state.free_bytes - inside.sum::<u64>()
     }
 
     /// Those of the streams that the stream can be made to wait for on the device, each once.
@@ -344,13 +373,14 @@ impl Core {
         state.alive && !state.closing.is_empty() && !self.is_closable(id)
     }
 
-    /// Waits for the oldest event of a stream that holds memory back, of that which holds most back; then for a
-    /// stream whose epoch could not be closed by an event. Those that the request found to be captured are left alone,
+    /// Waits for the oldest event of a stream that holds memory back which could serve, of that which holds most back; then
+    /// for a stream whose epoch could not be closed by an event. Those that the request found to be captured are left alone,
     /// and so is what was queued after it first came here: others may go on for ever.
     pub(crate) fn wait_for_stream(&mut self, request: &mut Request) -> Option<Step> {
         let open = |state: &StreamState| state.open;
+        let closed = self.closed_pools(request);
         let until = request.horizon.get_or_insert_with(|| self.streams.iter().map(open).collect());
-        let mut held: Vec<(StreamId, u64)> = self.held_back().into_iter().collect();
+        let mut held: Vec<(StreamId, u64)> = self.held_back(&closed).into_iter().collect();
         held.retain(|&(id, _)| until.get(id as usize).is_some_and(|&until| !self.passed(id, until)));
         held.sort_by_key(|&(id, bytes)| (core::cmp::Reverse(bytes), id));
         for &(id, _) in &held {
@@ -366,15 +396,16 @@ impl Core {
         Some(self.wait_alone(id))
     }
 
-    /// Bytes of freed memory that each stream may still use.
-    pub(super) fn held_back(&self) -> BTreeMap<StreamId, u64> {
+    /// Bytes of freed memory that each stream may still use, but for those in pools that are `closed`.
+    pub(super) fn held_back(&self, closed: &[PoolIndex]) -> BTreeMap<StreamId, u64> {
         let mut held = BTreeMap::new();
         // What sleeps is in no index. Blocks in use are not looked at: there may be millions.
         for (home, state) in self.streams.iter().enumerate() {
             if !state.has_open_work() && state.passed(state.open - 1) {
                 continue;
             }
-            let free = state.bins.iter().flat_map(|(_, bins)| bins.ids(&self.blocks));
+            let bins = state.bins.iter().filter(|(class, _)| !closed.contains(&class.pool()));
+            let free = bins.flat_map(|(_, bins)| bins.ids(&self.blocks));
             let bytes: u64 = free.filter(|&id| !self.is_quiescent(id)).map(|id| self.blocks[id].len).sum();
             if bytes > 0 {
                 held.insert(home as StreamId, bytes);
@@ -382,7 +413,8 @@ impl Core {
         }
         for (&id, users) in &self.waits {
             let block = &self.blocks[id];
-            if self.is_asleep(block.class.pool()) {
+            let pool = block.class.pool();
+            if self.is_asleep(pool) || closed.contains(&pool) {
                 continue;
             }
             for &(user, epoch) in users {
@@ -463,7 +495,7 @@ impl Core {
             let state = &self.streams[id as usize];
             !state.alive || state.lost
         };
-        if left.iter().any(by_device) { self.wait_for_device() } else { None }
+        if left.iter().any(by_device) { self.wait_for_device(&[]) } else { None }
     }
 
     /// Waits for a stream, which ends its open epoch and all before.
@@ -472,13 +504,17 @@ impl Core {
         Step::WaitStream(id, self.streams[id as usize].handle, epoch)
     }
 
-    /// Waits for the device where epochs that hold memory back cannot be ended in another way: those of destroyed
-    /// streams, and of streams that could not be waited for. All others can, and the device may not be the one of their
-    /// streams.
-    pub(crate) fn wait_for_device(&mut self) -> Option<Step> {
+    /// Waits for the device where epochs that hold memory back, outside of pools that are `closed`, cannot be ended in another
+    /// way: those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be
+    /// the one of their streams.
+    pub(crate) fn wait_for_device(&mut self, closed: &[PoolIndex]) -> Option<Step> {
         let stuck = |state: &StreamState| state.has_open_work() && (!state.alive || state.lost);
-        let holds = |state: &StreamState| state.free_bytes > 0 || !state.waiting.is_empty();
-        if !self.streams.iter().any(|state| stuck(state) && holds(state)) {
+        let holds = |id: usize| {
+            let open = |&(_, block): &(u32, BlockId)| !closed.contains(&self.blocks[block].class.pool());
+            self.free_for(closed, id as StreamId) > 0 || self.streams[id].waiting.iter().any(open)
+        };
+        let mut states = self.streams.iter().enumerate();
+        if !states.any(|(id, state)| stuck(state) && holds(id)) {
             return None;
         }
         let states = self.streams.iter().enumerate().filter(|(_, state)| stuck(state));

@@ -424,7 +424,7 @@ impl Core {
     /// while others work, the request grows. While a graph is captured on the device nobody may wait for it; what is refused
     /// once is not asked for again.
     fn look_behind(&self, request: &Request, bytes: u64) -> Option<Chunks> {
-        let gone = if request.captured { Vec::new() } else { self.left_behind(bytes) };
+        let gone = if request.captured { Vec::new() } else { self.left_behind(request, bytes) };
         if gone.is_empty() {
             return None;
         }
@@ -524,7 +524,8 @@ impl Core {
         }
         if request.rung < Rung::Synchronized {
             request.rung = Rung::Synchronized;
-            return self.wait_for_device();
+            let closed = self.closed_pools(request);
+            return self.wait_for_device(&closed);
         }
         None
     }

@@ -537,6 +537,17 @@ impl Core {
         class.pool() != DEFAULT && source(class.pool()).is_some_and(|source| !source.of_device)
     }
 
+    /// Whether what is free in a pool can serve a request, where it is, or lent, moved or given back.
+    pub(crate) fn may_serve(&self, pool: PoolIndex, request: &Request) -> bool {
+        if pool == request.class.pool() {
+            return true;
+        }
+        let of = self.pools.get(pool);
+        let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.of_device);
+        let lends = of.rules.use_on_oom && request.class.pool() == DEFAULT;
+        !of.is_fixed() && (!elsewhere || lends) && !self.is_elsewhere(request.class)
+    }
+
     /// Whether a pool would hold more than its soft limit with so many bytes more.
     pub(crate) fn past_soft_limit(&self, pool: PoolIndex, more: u64) -> bool {
         let pool = self.pools.get(pool);

@@ -155,7 +155,7 @@ impl Core {
 
     /// The streams that hold freed memory back.
     fn pending(&self) -> Vec<HeldBack> {
-        let pending = self.held_back().into_iter().map(|(stream, bytes)| {
+        let pending = self.held_back(&[]).into_iter().map(|(stream, bytes)| {
             let state = &self.streams[stream as usize];
             let device = self.limits.device;
             HeldBack { device, stream: state.handle, bytes, events: state.closing.len() }
