@@ -438,3 +438,26 @@ fn caching_stays_off_when_a_device_is_reset() {
     assert_eq!(sim.physical_bytes(0), 4 * MIB);
     alloc.check().unwrap();
 }
+
+/// Blocks of a time without caching are nobody's pool: they are not meant where all pools are put to sleep.
+#[test]
+fn all_pools_sleep_while_caching_is_off() {
+    let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    let pool = alloc.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let kept = alloc.allocate_in(pool, 10 * MIB - 64, 0, STREAM).unwrap();
+    alloc.set_caching(0, false).unwrap();
+    let apart = alloc.allocate(0, 6 * MIB - 64, 0, STREAM).unwrap();
+    for caching in [false, true] {
+        alloc.set_caching(0, caching).unwrap();
+        let slept = alloc.sleep(None, &[], SleepMode::Discard).unwrap();
+        assert_eq!((slept.pools, slept.returned_bytes, sim.physical_bytes(0)), (1, 10 * MIB, 6 * MIB));
+        assert_eq!(alloc.wake(None, &[]).unwrap().pools, 1);
+        // By its name it is refused for what it is.
+        let answer = alloc.sleep(None, &["uncached"], SleepMode::Discard);
+        assert!(matches!(answer, Err(Error::State { .. })), "{answer:?}");
+    }
+    [kept, apart].into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+    alloc.check().unwrap();
+}

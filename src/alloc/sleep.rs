@@ -21,7 +21,7 @@ use super::pressure::is_in_plan;
 use super::{DeviceAllocator, PoolId};
 use crate::core::Core;
 use crate::core::plan::{Request, Spare, Step, granules_of};
-use crate::core::pool::{DEFAULT, PoolIndex};
+use crate::core::pool::PoolIndex;
 use crate::core::sleep::{Depth, Kept, Unwanted};
 use crate::driver::DeviceId;
 use crate::error::{Error, Result};
@@ -79,7 +79,8 @@ struct Begun {
 }
 
 impl DeviceAllocator {
-    /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones and those with a source of their own), on one device or on all: their memory goes back to the device, their
+    /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones, those with a source of their own, and what holds blocks
+    /// of a time [without caching](Self::set_caching)), on one device or on all: their memory goes back to the device, their
     /// addresses and live blocks stay. Waits for the streams that used them, and where graphs were captured into them for the
     /// device, because a graph may run on any stream. Until they wake, nobody may queue work
     /// on their blocks or run their graphs; other memory is used as always. What a graph has freed in its capture is kept and
@@ -145,8 +146,7 @@ impl DeviceAllocator {
             let core = state.core.lock();
             let mut pools: Vec<_> = core.pools.indices().collect();
             pools.retain(|&pool| match tags {
-                // A pool with a source never sleeps, so it is not meant.
-                [] => pool != DEFAULT && core.pools.get(pool).rules.source.is_none(),
+                [] => core.is_meant_by_all(pool),
                 tags => tags.contains(&core.pools.get(pool).rules.tag.as_str()),
             });
             missing.retain(|tag| !pools.iter().any(|&pool| core.pools.get(pool).rules.tag == **tag));

@@ -98,6 +98,12 @@ impl Core {
         self.pools.get(pool).reserved.stats[0].current > 0 && !self.chunks_of(pool).is_empty()
     }
 
+    /// Whether a pool is one of those that are meant where none is named: one that a program has made and that might sleep.
+    pub(crate) fn is_meant_by_all(&self, pool: PoolIndex) -> bool {
+        let rules = &self.pools.get(pool).rules;
+        pool != DEFAULT && rules.source.is_none() && !rules.uncached
+    }
+
     /// Why a pool cannot be put to sleep.
     pub(crate) fn insomnia(&self, pool: PoolIndex) -> Option<&'static str> {
         let of = self.pools.get(pool);
