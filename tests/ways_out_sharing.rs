@@ -78,6 +78,27 @@ fn imports_at_once_share_one_mapping() {
     }
 }
 
+/// Address space that only idle memory uses serves an import, which has no other way, and what streams still use is waited for.
+#[test]
+fn an_import_has_address_space_of_idle_memory() {
+    let rig = Rig::new();
+    let mut other = Other::start("sim");
+    let handle = other.export(3 * M);
+    let user = rig.stream();
+    let ptr = rig.alloc.allocate(0, 5 * M, 0, user).unwrap();
+    rig.sim.submit(user.0, Task::new("writes").writes(ptr.0, 5 * M, 1)).unwrap();
+    rig.gate.hold(user);
+    let kept = rig.alloc.allocate(0, 512, 0, user).unwrap();
+    rig.alloc.deallocate(ptr).unwrap();
+    rig.sim.set_va_budget(Some(rig.alloc.stats(0).unwrap().reserved_address_space));
+    let import = rig.alloc.import(0, &handle, STREAM).unwrap();
+    assert!(rig.sim.is_backed(import.ptr().0, 3 * M));
+    drop(import);
+    rig.alloc.deallocate(kept).unwrap();
+    rig.sim.set_va_budget(None);
+    rig.finish();
+}
+
 /// The driver is slow with one import that is dropped: the others need not wait for that.
 #[test]
 fn a_slow_call_for_one_import_holds_up_no_other() {

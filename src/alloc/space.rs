@@ -2,7 +2,8 @@
 //!
 //! All reservations of a process share one space, whatever device they are of. Where one is refused for lack of it, what
 //! nobody needs goes back first: vacant segments of growing buffers, those of pools that nobody holds any more, and
-//! reservations with nothing in them. A buffer, which has no other way, has all caches emptied before it fails.
+//! reservations with nothing in them. A buffer and an import, which have no other way, have all caches emptied before they
+//! fail.
 
 use std::sync::OnceLock;
 
@@ -58,7 +59,7 @@ impl Caller<'_> {
     }
 
     /// Empties the caches of all devices; the bytes of address space that came free. What a driver refuses stays.
-    fn empty_all(&self) -> u64 {
+    pub(super) fn empty_all(&self) -> u64 {
         let space = |device: &Device| device.core.lock().tally.address_space;
         let devices = self.all.iter().filter_map(OnceLock::get);
         let empty = |device: &Device| {

@@ -120,7 +120,8 @@ impl DeviceAllocator {
     ///
     /// [`Error::Argument`] for an unknown device; [`Error::State`] for a block that this process has exported: it has
     /// the block already, and ACL does not allow it. [`Error::Driver`] when the driver refuses, for instance because
-    /// the exporter is gone or does not allow it, or without address space. Nothing has changed then.
+    /// the exporter is gone or does not allow it, or without address space, also after all caches were emptied. Nothing has
+    /// changed then.
     pub fn import(
         self: &Arc<Self>,
         device: DeviceId,
@@ -315,15 +316,7 @@ impl DeviceAllocator {
         if caller.device.was_reset(generation) {
             return Ok(());
         }
-        calls.reserve += 1;
-        leaving.base = match driver.reserve(device, leaving.reserved()) {
-            Err(error) if error.is_out_of_memory() => {
-                caller.free_address_space();
-                calls.reserve += 1;
-                driver.reserve(device, leaving.reserved())?
-            }
-            answer => answer?,
-        };
+        leaving.base = reserve(caller, leaving.reserved(), calls)?;
         for ((address, bytes), &chunk) in
             handle.places(leaving.base + leaving.lead).zip(leaving.handles.iter())
         {
@@ -340,6 +333,23 @@ impl DeviceAllocator {
         }
         Ok(())
     }
+}
+
+/// Reserves address space for an import, which has no other way: where there is none, what nobody needs goes back first, and
+/// then all that is idle.
+fn reserve(caller: &Caller<'_>, bytes: u64, calls: &mut DriverCalls) -> DriverResult<u64> {
+    let mut ask = || {
+        calls.reserve += 1;
+        caller.driver.reserve(caller.device.limits.device, bytes)
+    };
+    let mut answer = ask();
+    for make_room in [Caller::free_address_space, Caller::empty_all] {
+        let lacks = answer.as_ref().is_err_and(|error| error.is_out_of_memory());
+        if lacks && make_room(caller) > 0 {
+            answer = ask();
+        }
+    }
+    answer
 }
 
 fn was_reset() -> Error {
