@@ -351,11 +351,34 @@ fn what_cannot_be_exported_says_why() {
     assert!(matches!(rig.alloc.export(block, &ExportOptions::default()), Err(Error::State { .. })));
     rig.alloc.wake(None, &["weights"]).unwrap();
     rig.alloc.deallocate(block).unwrap();
+}
+
+/// Fixed blocks have no chunks. What would help is said, and nothing that is so already.
+#[test]
+fn fixed_blocks_say_what_would_make_them_others() {
     let sim = Sim::new(SimConfig::default());
     let fixed = Config::parse("expandable_segments:False").unwrap();
     let alloc = Arc::new(DeviceAllocator::new(fixed, Arc::new(SimDriver::new(sim))).unwrap());
+    let why = |block| match alloc.export(block, &ExportOptions::default()) {
+        Err(Error::State { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let mut options = PoolOptions::default();
+    options.expandable = Some(false);
+    let pool = alloc.create_pool(0, options).unwrap();
     let block = alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
-    assert!(matches!(alloc.export(block, &ExportOptions::default()), Err(Error::State { .. })));
+    assert!(why(block).ends_with("set expandable_segments:True"));
+    alloc.set_expandable_segments(true);
+    assert!(why(block).ends_with("segments grow now, so allocate it anew after empty_cache"));
+    let of_pool = alloc.allocate_in(pool, 3 * M, 0, STREAM).unwrap();
+    assert!(why(of_pool).ends_with("make its pool with expandable:None or Some(true)"));
+    alloc.set_caching(0, false).unwrap();
+    assert!(why(alloc.allocate(0, 3 * M, 0, STREAM).unwrap()).ends_with("while caching is switched on"));
+    alloc.set_caching(0, true).unwrap();
+    alloc.deallocate(block).unwrap();
+    alloc.empty_cache(None).unwrap();
+    let block = alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
+    assert!(alloc.export(block, &ExportOptions::default()).is_ok(), "what was said to help");
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Caller<'_> {
         let block = self.device.live(&core, self.map, ptr.0)?;
         let refuse = |reason| Err(Error::State { operation: OPERATION, reason });
         if core.class_of(block).is_classic() {
-            return refuse("it is a fixed block, which has no chunks; set expandable_segments:True");
+            return refuse(core.is_fixed_because(block));
         }
         if core.is_asleep(core.class_of(block).pool()) {
             return refuse("its pool sleeps; wake it first");

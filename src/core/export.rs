@@ -57,6 +57,24 @@ impl Core {
         self.exports.blocks.keys().copied()
     }
 
+    /// Why a fixed block cannot be exported, with what would have made it another one.
+    pub(crate) fn is_fixed_because(&self, id: BlockId) -> &'static str {
+        let rules = &self.pools.get(self.class_of(id).pool()).rules;
+        if rules.uncached {
+            "it is a fixed block, which has no chunks; allocate it while caching is switched on"
+        } else if rules.source.is_some() {
+            "its memory comes from the source of its pool, which has no chunks; allocate it from another pool"
+        } else if !self.reservable {
+            "it is a fixed block, which has no chunks: address ranges cannot be reserved here"
+        } else if rules.expandable == Some(false) {
+            "it is a fixed block, which has no chunks; make its pool with expandable:None or Some(true)"
+        } else if self.config.expandable_segments {
+            "it is a fixed block, which has no chunks; segments grow now, so allocate it anew after empty_cache"
+        } else {
+            "it is a fixed block, which has no chunks; set expandable_segments:True"
+        }
+    }
+
     /// Holds a live block for one more export.
     pub(crate) fn hold(&mut self, id: BlockId) {
         self.exports.blocks.entry(id).or_default().count += 1;
