@@ -391,3 +391,47 @@ fn a_source_that_is_short_gets_idle_memory_of_its_pool_back() {
     assert_eq!((rig.sim.count("aclrtFree"), rig.sim.physical_bytes(0)), (2, 0), "by its own function");
     rig.finish();
 }
+
+/// Memory of the program's own: so many bytes, for all pools that it is the source of.
+struct Shared(Mutex<(u64, u64)>);
+
+impl PoolSource for Shared {
+    fn allocate(&self, _device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
+        let mut state = self.0.lock().unwrap();
+        state.0 = state.0.checked_sub(bytes)?;
+        state.1 += 1 << 40;
+        Some(state.1)
+    }
+
+    fn free(&self, _device: DeviceId, _address: u64, bytes: u64) {
+        self.0.lock().unwrap().0 += bytes;
+    }
+}
+
+/// What another pool of the same source holds in vain counts like that, also once a stream has passed it.
+#[test]
+fn a_source_that_is_short_gets_idle_memory_of_all_its_pools_back() {
+    let rig = Rig::with("check_level:2", 80 * M);
+    let user = rig.stream();
+    let one: Arc<dyn PoolSource> = Arc::new(Shared(Mutex::new((60 * M, 1 << 44))));
+    let another: Arc<dyn PoolSource> = Arc::new(Shared(Mutex::new((60 * M, 1 << 45))));
+    let pools = [one.clone(), one, another].map(|source| {
+        let mut options = PoolOptions::default();
+        options.source = Some(source);
+        rig.alloc.create_pool(0, options).unwrap()
+    });
+    let kept = rig.alloc.allocate_in(pools[2], 20 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(kept).unwrap();
+    for stream in [STREAM, user] {
+        let idle = rig.alloc.allocate_in(pools[0], 50 * M, 0, stream).unwrap();
+        rig.gate.hold(user);
+        rig.alloc.deallocate(idle).unwrap();
+        let served =
+            rig.alloc.allocate_in(pools[1], 40 * M, 0, STREAM).expect("the other pool's has gone back");
+        rig.alloc.deallocate(served).unwrap();
+    }
+    let reserved = |pool| rig.alloc.pool_stats(pool).unwrap().reserved_bytes.all.current as u64;
+    assert_eq!(pools.map(reserved), [0, 40 * M, 20 * M], "another source's is of no use");
+    pools.into_iter().for_each(|pool| rig.alloc.release_pool(pool).unwrap());
+    rig.finish();
+}

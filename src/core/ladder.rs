@@ -493,8 +493,7 @@ impl Core {
         }
         if request.may_give_back(self.limits.total) {
             let back = if self.is_elsewhere(request.class) {
-                let choice = Choice { pool: Some(request.class.pool()), ..Choice::ALL };
-                self.idle_elsewhere(choice, request.lack)
+                self.idle_of_source(request.class.pool(), request.lack)
             } else {
                 let back = self.idle_memory(Choice::ALL, request.lack, !grows);
                 // A place for the request may lie across one of these, whose rest it needs elsewhere.

@@ -82,6 +82,11 @@ impl Source {
         self.of_device
     }
 
+    /// Whether it is the same object as another one: what one pool gives back, the other one can get.
+    fn is(&self, other: &Self) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.gives), Arc::as_ptr(&other.gives))
+    }
+
     /// See [`PoolSource::allocate`]. An address that no block can have counts as none.
     pub(crate) fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
         let asked = AssertUnwindSafe(|| self.gives.allocate(device, bytes, stream));
@@ -545,7 +550,18 @@ impl Core {
         let of = self.pools.get(pool);
         let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.of_device);
         let lends = of.rules.use_on_oom && request.class.pool() == DEFAULT;
-        !of.is_fixed() && (!elsewhere || lends) && !self.is_elsewhere(request.class)
+        let reaches = match self.is_elsewhere(request.class) {
+            true => self.have_one_source(pool, request.class.pool()),
+            false => !elsewhere || lends,
+        };
+        !of.is_fixed() && reaches
+    }
+
+    /// Whether two pools have their memory from the same source, or are the same.
+    pub(crate) fn have_one_source(&self, pool: PoolIndex, other: PoolIndex) -> bool {
+        let source = |pool| self.pools.get(pool).rules.source.as_ref();
+        let same = source(pool).zip(source(other)).is_some_and(|(one, another)| one.is(another));
+        pool == other || same
     }
 
     /// Whether a pool would hold more than its soft limit with so many bytes more.

@@ -30,6 +30,13 @@ impl Core {
         self.take_classic(ids)
     }
 
+    /// The same of the pools that have their memory from the source of this one.
+    pub(crate) fn idle_of_source(&mut self, pool: PoolIndex, bytes: u64) -> GiveBack {
+        let ids =
+            self.idle_segments_of(Choice::ALL, bytes, |core, class| core.have_one_source(class.pool(), pool));
+        self.take_classic(ids)
+    }
+
     /// Quiescent idle memory of the device of at least `bytes` bytes, or all there is: longest idle first, with
     /// `chunks` those of growable segments before classic segments.
     pub(crate) fn idle_memory(&mut self, choice: Choice, bytes: u64, chunks: bool) -> GiveBack {
