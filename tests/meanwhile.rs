@@ -12,7 +12,7 @@ use ascend_alloc::{
 };
 use ascend_sim::{BackingMode, CaptureMode, Location, Sim, SimConfig, Soc};
 use common::M;
-use common::gate::GatedDriver;
+use common::gate::{GatedDriver, WAITED};
 
 const STREAM: Stream = Stream(0);
 
@@ -31,7 +31,8 @@ struct HeldUp {
 impl HeldUp {
     /// Waits until a thread has come to the call.
     fn reached(&self) {
-        self.reached.recv().expect("a thread comes by");
+        // The time only bounds how long a test that fails takes.
+        self.reached.recv_timeout(std::time::Duration::from_secs(60)).expect("a thread comes by");
     }
 }
 
@@ -263,4 +264,49 @@ fn no_event_of_another_thread_comes_into_a_capture() {
     assert!(place("aclrtRecordEvent") < place("aclmdlRICaptureBegin"), "{calls:#?}");
     rig.alloc.empty_cache(None).unwrap();
     assert_eq!(rig.alloc.stats(0).unwrap().reserved_bytes.all.current, 0);
+}
+
+/// What another thread is ending at the moment, by an event that it records or by waiting for the stream, is waited for too.
+#[test]
+fn emptying_waits_for_what_another_thread_is_about_to_end() {
+    for call in ["aclrtRecordEvent", WAITED] {
+        let rig = Rig::new(64 * M);
+        let stream = Stream(rig.sim.create_stream().unwrap());
+        let block = rig.alloc.allocate(0, 4 * M, 0, stream).unwrap();
+        rig.alloc.deallocate(block).unwrap();
+        if call == WAITED {
+            rig.sim.fail("aclrtRecordEvent", 1, 507_899, true).unwrap();
+        }
+        let held = rig.hold_up(call);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| rig.alloc.empty_cache(None));
+            held.reached();
+            rig.alloc.empty_cache(None).unwrap();
+            assert_eq!(rig.alloc.stats(0).unwrap().reserved_bytes.all.current, 0, "{call}");
+            drop(held);
+            other.join().unwrap().unwrap();
+        });
+        rig.alloc.check().unwrap();
+    }
+}
+
+/// The other thread may need this one to go on, so the stream is waited for, and not the thread.
+#[test]
+fn a_request_waits_for_a_stream_that_another_thread_waits_for() {
+    let rig = Rig::new(64 * M);
+    let stream = Stream(rig.sim.create_stream().unwrap());
+    let block = rig.alloc.allocate(0, 60 * M, 0, stream).unwrap();
+    rig.alloc.deallocate(block).unwrap();
+    rig.sim.fail("aclrtRecordEvent", 1, 507_899, true).unwrap();
+    let held = rig.hold_up(WAITED);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| rig.alloc.allocate(0, 20 * M, 0, STREAM));
+        held.reached();
+        let block = rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
+        drop(held);
+        rig.alloc.deallocate(other.join().unwrap().unwrap()).unwrap();
+        rig.alloc.deallocate(block).unwrap();
+    });
+    assert_eq!(rig.alloc.stats(0).unwrap().num_ooms, 0);
+    rig.alloc.check().unwrap();
 }

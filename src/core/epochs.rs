@@ -388,9 +388,12 @@ impl Core {
                 return Some(Step::WaitEvent(id, event, epoch));
             }
         }
+        // An event that is being recorded can be waited for soon; a stream that another thread waits for has none.
+        let recording = self.transit.is_any_recording();
         let able = |&(id, _): &(StreamId, u64)| {
             let state = &self.streams[id as usize];
-            state.has_open_work() && state.alive && !state.lost && !request.spared.contains(&id)
+            let holds = state.has_open_work() || !recording && !state.passed(state.open - 1);
+            holds && state.alive && !state.lost && !request.spared.contains(&id)
         };
         let (id, _) = held.into_iter().find(able)?;
         Some(self.wait_alone(id))
@@ -443,9 +446,9 @@ impl Core {
         let all_ages = choice.since == u64::MAX;
         if choice.pool.is_none() && all_ages {
             for (id, state) in self.streams.iter().enumerate() {
-                let open = state.has_open_work().then_some(state.open);
-                let last = open.or_else(|| state.closing.back().map(|&(_, epoch)| epoch));
-                last.into_iter().for_each(|epoch| add(id as StreamId, epoch));
+                // What another thread is ending at the moment is closed, and has no event yet.
+                let last = if state.has_open_work() { state.open } else { state.open - 1 };
+                add(id as StreamId, last);
             }
             return due;
         }

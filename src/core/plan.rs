@@ -374,6 +374,11 @@ impl Transit {
         self.under_way.iter().any(records)
     }
 
+    /// Whether any plan under way records events.
+    pub(crate) fn is_any_recording(&self) -> bool {
+        self.under_way.iter().any(|plan| plan.records)
+    }
+
     /// Whether any plan is under way.
     pub(crate) fn is_any_under_way(&self) -> bool {
         !self.under_way.is_empty()
