@@ -388,12 +388,9 @@ impl Core {
                 return Some(Step::WaitEvent(id, event, epoch));
             }
         }
-        // An event that is being recorded can be waited for soon; a stream that another thread waits for has none.
-        let recording = self.transit.is_any_recording();
         let able = |&(id, _): &(StreamId, u64)| {
             let state = &self.streams[id as usize];
-            let holds = state.has_open_work() || !recording && !state.passed(state.open - 1);
-            holds && state.alive && !state.lost && !request.spared.contains(&id)
+            self.has_no_end(state) && state.alive && !state.lost && !request.spared.contains(&id)
         };
         let (id, _) = held.into_iter().find(able)?;
         Some(self.wait_alone(id))
@@ -507,11 +504,17 @@ impl Core {
         Step::WaitStream(id, self.streams[id as usize].handle, epoch)
     }
 
+    /// Whether a stream has an epoch that no event ends: it is open, or another thread waits for the stream or the device. An
+    /// event that is being recorded can be waited for soon.
+    fn has_no_end(&self, state: &StreamState) -> bool {
+        state.has_open_work() || !self.transit.is_any_recording() && !state.passed(state.open - 1)
+    }
+
     /// Waits for the device where epochs that hold memory back, outside of pools that are `closed`, cannot be ended in another
     /// way: those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be
     /// the one of their streams.
     pub(crate) fn wait_for_device(&mut self, closed: &[PoolIndex]) -> Option<Step> {
-        let stuck = |state: &StreamState| state.has_open_work() && (!state.alive || state.lost);
+        let stuck = |state: &StreamState| self.has_no_end(state) && (!state.alive || state.lost);
         let holds = |id: usize| {
             let open = |&(_, block): &(u32, BlockId)| !closed.contains(&self.blocks[block].class.pool());
             self.free_for(closed, id as StreamId) > 0 || self.streams[id].waiting.iter().any(open)

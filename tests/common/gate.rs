@@ -32,6 +32,8 @@ impl Holds {
 
 /// What is told when a wait for a stream is over.
 pub const WAITED: &str = "a stream was waited for";
+/// What is told when a wait for the device is over.
+pub const WAITED_FOR_ALL: &str = "the device was waited for";
 /// What is told when a wait for an event is over.
 pub const PASSED: &str = "an event was waited for";
 /// What is told when page-locked memory was given back.
@@ -42,7 +44,7 @@ pub const NAMED: &str = "a chunk was named";
 pub const IMPORTED: &str = "a chunk was imported";
 
 /// A function that is told of a call that moves, names, imports or copies memory, records an event or asks about a
-/// capture, by its ACL name, before it is made; and of [`WAITED`], [`PASSED`], [`FREED`], [`NAMED`] and [`IMPORTED`].
+/// capture, by its ACL name, before it is made; and of [`WAITED`], [`WAITED_FOR_ALL`], [`PASSED`], [`FREED`], [`NAMED`] and [`IMPORTED`].
 pub type Watcher = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// See the module's documentation.
@@ -249,6 +251,7 @@ impl Driver for GatedDriver {
     fn synchronize_device(&self, device: DeviceId) -> DriverResult<()> {
         self.inner.synchronize_device(device)?;
         self.holds.lock().unwrap().streams.clear();
+        self.tell(WAITED_FOR_ALL);
         Ok(())
     }
 
