@@ -62,7 +62,8 @@ impl Config {
         Self::default().overridden_by(text)
     }
 
-    /// Reads the [`VARIABLES`] and [`CACHING_VARIABLE`] of this process. Bytes that are not Unicode count as wrong letters, in paths too.
+    /// Reads the [`VARIABLES`] and [`CACHING_VARIABLE`] of this process. Bytes that are not Unicode count as wrong letters, in
+    /// paths too.
     ///
     /// Call it once and keep the result: a variable that changes later changes nothing.
     ///
@@ -83,15 +84,11 @@ impl Config {
         let mut config = Self::default();
         for source in VARIABLES {
             if let Some(text) = look_up(source) {
-                for (key, value) in read(&text, source)? {
-                    config.fall_back_to(key, &value, source)?;
-                }
+                config.fall_back_to(&text, source)?;
             }
         }
         if let Some(text) = look_up(CACHING_VARIABLE) {
-            for (key, value) in read(caching(&text)?, CACHING_VARIABLE)? {
-                config.fall_back_to(key, &value, CACHING_VARIABLE)?;
-            }
+            config.fall_back_to(caching(&text)?, CACHING_VARIABLE)?;
         }
         config.validate()?;
         Ok(config)
@@ -200,8 +197,13 @@ impl Config {
         Ok(())
     }
 
+    /// Makes the settings of a text that no source before has made.
+    fn fall_back_to(&mut self, text: &str, source: &'static str) -> Result<(), ConfigError> {
+        read(text, source)?.iter().try_for_each(|(key, value)| self.set_unless_made(key, value, source))
+    }
+
     /// Makes a setting unless a source before has made it.
-    fn fall_back_to(
+    fn set_unless_made(
         &mut self,
         key: &'static Key,
         pair: &Pair<'_>,
@@ -273,7 +275,7 @@ fn read<'a>(text: &'a str, source: &'static str) -> Result<Vec<(&'static Key, Pa
         let Some(key) = keys::find(pair.key) else {
             return refuse("no such key".into(), known(pair.key, source));
         };
-        if key.family == Family::Own && ![OWN_VARIABLE, ARGUMENT, CACHING_VARIABLE].contains(&source) {
+        if key.family == Family::Own && !takes_own_keys(source) {
             return refuse("it is not a key of PyTorch's".into(), format!("this key in {OWN_VARIABLE}"));
         }
         if let Some((first, _)) = found.iter().find(|(other, _)| other.setting() == key.setting()) {
@@ -295,9 +297,14 @@ fn caching(text: &str) -> Result<&'static str, ConfigError> {
     }
 }
 
+/// Whether our own keys are accepted from a source.
+fn takes_own_keys(source: &str) -> bool {
+    [OWN_VARIABLE, ARGUMENT, CACHING_VARIABLE].contains(&source)
+}
+
 /// The keys that could have been meant.
 fn known(written: &str, source: &str) -> String {
-    let own = source == OWN_VARIABLE || source == ARGUMENT;
+    let own = takes_own_keys(source);
     let usable = || KEYS.iter().filter(move |key| own || key.family != Family::Own);
     let names: Vec<_> = usable().map(|key| key.name).collect();
     let alike = usable().find(|key| is_alike(key.name, written));

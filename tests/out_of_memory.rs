@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
-use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, PoolSource, RouteFilter, SleepMode};
+use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::Soc;
-use common::{CLASSIC, K, M, Setup};
+use common::{CLASSIC, Elsewhere, K, M, Setup, ran_out};
 
 #[test]
 fn every_field_says_what_is_there() {
@@ -182,17 +182,6 @@ fn pools_that_sleep_hold_nothing() {
     world.close();
 }
 
-/// Memory that is none of the device's.
-struct Elsewhere(u64);
-
-impl PoolSource for Elsewhere {
-    fn allocate(&self, _device: u32, bytes: u64, _stream: Stream) -> Option<u64> {
-        (bytes <= self.0).then_some(1 << 45)
-    }
-
-    fn free(&self, _device: u32, _address: u64, _bytes: u64) {}
-}
-
 /// Neither the device nor a limit bounds what comes from elsewhere, and it is not taken for others' memory.
 #[test]
 fn memory_from_elsewhere_is_told_apart() {
@@ -335,15 +324,6 @@ fn the_largest_fit_can_be_had_with_rounding() {
         let calls = world.calls_since(&before);
         assert!(!calls.contains_key("aclrtMapMem"), "{largest}: {calls:?}");
         world.close();
-    }
-}
-
-/// The error of a request that must have failed for lack of memory.
-#[track_caller]
-fn ran_out<T: core::fmt::Debug>(answer: ascend_alloc::Result<T>) -> OutOfMemory {
-    match answer {
-        Err(Error::OutOfMemory(report)) => *report,
-        other => panic!("{other:?}"),
     }
 }
 

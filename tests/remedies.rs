@@ -7,19 +7,9 @@ use std::sync::Arc;
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{OutOfMemory, OutOfMemoryCause};
 use ascend_alloc::{
-    DevicePtr, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, PoolSource,
-    RouteFilter,
+    DevicePtr, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, RouteFilter,
 };
-use common::{CLASSIC, K, M, Setup, World};
-
-/// The error of a request that must have failed for lack of memory.
-#[track_caller]
-fn ran_out<T: core::fmt::Debug>(answer: ascend_alloc::Result<T>) -> OutOfMemory {
-    match answer {
-        Err(Error::OutOfMemory(report)) => *report,
-        other => panic!("{other:?}"),
-    }
-}
+use common::{CLASSIC, Elsewhere, K, M, Setup, World, ran_out};
 
 /// What helps depends on what is in the way.
 #[test]
@@ -66,17 +56,6 @@ fn the_remedy_fits_the_cause() {
     let report = world.alloc_fails(65 * M, s0);
     assert!(report.advice().starts_with("Ask for less: no block can be larger"), "{report}");
     world.close();
-}
-
-/// Memory that is none of the device's.
-struct Elsewhere(u64);
-
-impl PoolSource for Elsewhere {
-    fn allocate(&self, _device: u32, bytes: u64, _stream: Stream) -> Option<u64> {
-        (bytes <= self.0).then_some(1 << 45)
-    }
-
-    fn free(&self, _device: u32, _address: u64, _bytes: u64) {}
 }
 
 /// Nothing is said to help that would not, or to give more than it would.

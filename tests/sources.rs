@@ -14,7 +14,7 @@ use ascend_alloc::{
 };
 use ascend_sim::Sim;
 use common::gated::{REFUSED, Rig};
-use common::{CLASSIC, M};
+use common::{CLASSIC, M, ran_out};
 
 const STREAM: Stream = Stream(0);
 
@@ -102,11 +102,6 @@ fn answering<T: Send + 'static>(
 
 fn answer<T>(place: &Mutex<Option<T>>) -> T {
     place.lock().unwrap().take().expect("it was called")
-}
-
-#[track_caller]
-fn ran_out(answer: Result<ascend_alloc::DevicePtr>) {
-    assert!(matches!(answer, Err(Error::OutOfMemory(_))), "{answer:?}");
 }
 
 #[test]

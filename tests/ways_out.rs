@@ -17,7 +17,7 @@ use ascend_alloc::{
 use ascend_sim::{Location, Sim};
 use common::gate::{NAMED, WAITED, reset, was_reset};
 use common::gated::{REFUSED, Rig, reset_weak};
-use common::{CLASSIC, M};
+use common::{CLASSIC, Elsewhere, M};
 
 const STREAM: Stream = Stream(0);
 
@@ -546,17 +546,6 @@ fn the_last_stale_block_of_a_sleeping_pool_ends_its_sleep() {
 
 // ---- streams ----
 
-/// Gives addresses that nothing lies at.
-struct Elsewhere;
-
-impl PoolSource for Elsewhere {
-    fn allocate(&self, _device: DeviceId, _bytes: u64, _stream: Stream) -> Option<u64> {
-        Some(1 << 45)
-    }
-
-    fn free(&self, _device: DeviceId, _address: u64, _bytes: u64) {}
-}
-
 /// A request that looks whether waiting for the device would help, and does not wait, ends nobody's epoch.
 #[test]
 fn the_epoch_of_a_stream_that_is_gone_is_not_forgotten() {
@@ -564,7 +553,7 @@ fn the_epoch_of_a_stream_that_is_gone_is_not_forgotten() {
     let peak = rig.alloc.allocate(0, 1200 * M, 0, STREAM).unwrap();
     rig.alloc.deallocate(peak).unwrap();
     rig.alloc.empty_cache(None).unwrap();
-    let source: Arc<dyn PoolSource> = Arc::new(Elsewhere);
+    let source: Arc<dyn PoolSource> = Arc::new(Elsewhere(u64::MAX));
     let mut options = PoolOptions::default();
     options.source = Some(source);
     let elsewhere = rig.alloc.create_pool(0, options).unwrap();

@@ -34,8 +34,37 @@ impl Device {
         self.size_mismatches.store(0, Relaxed);
     }
 
-    fn stats_with(&self, core: &Core, flow: tally::Flow) -> Stats {
-        Stats { size_mismatches: self.size_mismatches.load(Relaxed), ..stats_of(core, flow) }
+    /// The statistics of a device, from what its core and its front count. Under the core's lock.
+    fn stats_with(&self, core: &Core, mut flow: tally::Flow) -> Stats {
+        let tally = &core.tally;
+        flow.add(&tally.flow);
+        let array = |quantity: usize, active: bool| stat_array(tally, &flow, quantity, active);
+        Stats {
+            allocation: array(tally::COUNT, false),
+            allocated_bytes: array(tally::BYTES, false),
+            requested_bytes: array(tally::REQUESTED, true),
+            active: array(tally::COUNT, true),
+            active_bytes: array(tally::BYTES, true),
+            segment: tally.segment.array(),
+            reserved_bytes: tally.reserved.array(),
+            inactive_split: tally.inactive.array(),
+            inactive_split_bytes: tally.inactive_bytes.array(),
+            oversize_allocations: tally.oversize_allocations.stats[0],
+            oversize_segments: tally.oversize_segments.stats[0],
+            num_alloc_retries: tally.retries,
+            num_ooms: tally.ooms,
+            num_sync_all_streams: tally.sync_all,
+            num_device_alloc: tally.device_alloc,
+            num_device_free: tally.device_free,
+            max_split_size: shown(core.config.max_split_size),
+            reserved_address_space: tally.address_space,
+            cached_handles: core.cached_bytes(),
+            sleeping_bytes: core.sleeping_bytes() as u64,
+            chunks_moved: tally.moved,
+            size_mismatches: self.size_mismatches.load(Relaxed),
+            calls: tally.calls,
+            ladder: tally.ladder,
+        }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -54,39 +83,6 @@ impl Device {
 /// A size as PyTorch's statistics show it: -1 when there is none.
 pub(super) fn shown(bytes: Option<u64>) -> i64 {
     bytes.map_or(-1, |bytes| bytes as i64)
-}
-
-/// The statistics of a device, from what its core and its front count. Under the core's lock.
-fn stats_of(core: &Core, mut flow: tally::Flow) -> Stats {
-    let tally = &core.tally;
-    flow.add(&tally.flow);
-    let array = |quantity: usize, active: bool| stat_array(tally, &flow, quantity, active);
-    Stats {
-        allocation: array(tally::COUNT, false),
-        allocated_bytes: array(tally::BYTES, false),
-        requested_bytes: array(tally::REQUESTED, true),
-        active: array(tally::COUNT, true),
-        active_bytes: array(tally::BYTES, true),
-        segment: tally.segment.array(),
-        reserved_bytes: tally.reserved.array(),
-        inactive_split: tally.inactive.array(),
-        inactive_split_bytes: tally.inactive_bytes.array(),
-        oversize_allocations: tally.oversize_allocations.stats[0],
-        oversize_segments: tally.oversize_segments.stats[0],
-        num_alloc_retries: tally.retries,
-        num_ooms: tally.ooms,
-        num_sync_all_streams: tally.sync_all,
-        num_device_alloc: tally.device_alloc,
-        num_device_free: tally.device_free,
-        max_split_size: shown(core.config.max_split_size),
-        reserved_address_space: tally.address_space,
-        cached_handles: core.cached_bytes(),
-        sleeping_bytes: core.sleeping_bytes() as u64,
-        chunks_moved: tally.moved,
-        size_mismatches: 0,
-        calls: tally.calls,
-        ladder: tally.ladder,
-    }
 }
 
 fn stat_array(tally: &tally::Tally, flow: &tally::Flow, quantity: usize, active: bool) -> StatArray {

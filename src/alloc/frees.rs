@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::device::Device;
 use super::{DeviceAllocator, DevicePtr};
 use crate::error::{Error, Result};
-use crate::front::{Entry, MOST_REQUESTED};
+use crate::front::MOST_REQUESTED;
 
 impl DeviceAllocator {
     /// The same as [`deallocate`](Self::deallocate), for callers that also say how many bytes they had asked for. The
@@ -30,7 +30,7 @@ impl DeviceAllocator {
             && !self.goes_aside()
         {
             // Afterwards the entry may tell of the next owner.
-            let differs = SIZED && differs(entry, bytes);
+            let differs = SIZED && bytes != 0 && bytes != entry.head().requested();
             if state.rest::<false>(entry, ptr.0) {
                 if differs {
                     state.note_mismatch();
@@ -55,11 +55,11 @@ impl DeviceAllocator {
     fn differing(&self, ptr: DevicePtr, bytes: u64) -> Option<&Device> {
         let state = self.owner(ptr.0).ok()?;
         let entry = self.map.find(ptr.0).map(|(_, entry)| entry);
-        let differs = match entry.filter(|entry| entry.head().requested() < MOST_REQUESTED - 1) {
-            Some(entry) => differs(entry, bytes),
-            None => state.block_info(&self.map, ptr.0).ok()?.requested != bytes,
+        let requested = match entry.map(|entry| entry.head().requested()) {
+            Some(requested) if requested < MOST_REQUESTED - 1 => requested,
+            _ => state.block_info(&self.map, ptr.0).ok()?.requested,
         };
-        differs.then_some(state)
+        (requested != bytes).then_some(state)
     }
 
     #[cold]
@@ -93,10 +93,4 @@ impl Device {
     pub(super) fn note_mismatch(&self) {
         self.size_mismatches.fetch_add(1, Relaxed);
     }
-}
-
-/// Whether a caller asked for another size than the entry of its block says.
-#[inline]
-fn differs(entry: &Entry, bytes: u64) -> bool {
-    bytes != 0 && bytes != entry.head().requested()
 }

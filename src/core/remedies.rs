@@ -3,7 +3,7 @@
 //! Memory helps where it is whole chunks, or whole fixed blocks: anything else stays where it is.
 
 use super::Core;
-use super::block::{Block, BlockId, NONE, State};
+use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
 use super::segment::Segment;
@@ -59,9 +59,8 @@ impl Core {
     /// those that could be once no graph is left.
     fn kept_by_graphs(&self) -> (u64, u64) {
         let freed = |_: BlockId, block: &Block| matches!(block.state, State::Free | State::Waiting);
-        let idle = |_: BlockId, block: &Block| block.state == State::Free;
         match self.capturing {
-            0 => (0, self.whole_bytes(|pool| self.pools.get(pool).is_fixed(), idle)),
+            0 => (0, self.whole_bytes(|pool| self.pools.get(pool).is_fixed(), is_idle)),
             _ => (self.whole_bytes(|pool| !self.pools.get(pool).is_fixed(), freed), 0),
         }
     }
@@ -101,12 +100,11 @@ impl Core {
 
     /// Idle bytes of whole granules whose chunk has more of them, of which some are not idle.
     fn scattered_by_width(&self) -> u64 {
-        let idle = |_: BlockId, block: &Block| block.state == State::Free;
         let wide =
             self.segments.iter().map(|(_, segment)| segment).filter(|segment| !segment.wide.is_empty());
         let here = wide.filter(|segment| self.may_be_taken_from(segment));
         let kept = |segment: &Segment| -> u64 {
-            let runs = self.runs_in(segment, idle).into_iter();
+            let runs = self.runs_in(segment, is_idle).into_iter();
             let more = |run: Stretch| self.granules_in(run) - self.whole_in(segment, run);
             runs.map(more).sum()
         };
@@ -115,13 +113,12 @@ impl Core {
 
     /// Bytes that would be idle if no export kept blocks that were freed.
     fn kept_by_exports(&self) -> u64 {
-        let idle = |_: BlockId, block: &Block| block.state == State::Free;
-        let without = |id: BlockId, block: &Block| block.state == State::Free || self.outlives_its_owner(id);
+        let without = |id: BlockId, block: &Block| is_idle(id, block) || self.outlives_its_owner(id);
         let movable = |pool: PoolIndex| !self.pools.get(pool).is_fixed();
         if self.exported_blocks().next().is_none() {
             return 0;
         }
-        self.whole_bytes(movable, without) - self.whole_bytes(movable, idle)
+        self.whole_bytes(movable, without) - self.whole_bytes(movable, is_idle)
     }
 
     /// Bytes of whole chunks and whole fixed blocks of the device that would be idle if all blocks were that are `open`, of
@@ -148,16 +145,12 @@ impl Core {
     /// Stretches of blocks of a segment that are `open`, as long as they go on.
     pub(super) fn runs_in(&self, segment: &Segment, open: impl Fn(BlockId, &Block) -> bool) -> Vec<Stretch> {
         let mut runs: Vec<Stretch> = Vec::new();
-        let mut id = segment.first;
-        while id != NONE {
-            let block = &self.blocks[id];
-            if open(id, block) {
-                match runs.last_mut() {
-                    Some(run) if run.1 == block.addr => run.1 = block.end(),
-                    _ => runs.push((block.addr, block.end())),
-                }
+        let blocks = self.blocks.from(segment.first).map(|id| (id, &self.blocks[id]));
+        for (_, block) in blocks.filter(|&(id, block)| open(id, block)) {
+            match runs.last_mut() {
+                Some(run) if run.1 == block.addr => run.1 = block.end(),
+                _ => runs.push((block.addr, block.end())),
             }
-            id = block.next;
         }
         runs
     }
@@ -204,4 +197,9 @@ impl Core {
         };
         live.filter_map(more).sum()
     }
+}
+
+/// Whether a block is idle, to be given to what looks at blocks with their numbers.
+pub(super) fn is_idle(_: BlockId, block: &Block) -> bool {
+    block.state == State::Free
 }

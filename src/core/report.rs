@@ -8,6 +8,7 @@ use super::Core;
 use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
+use super::remedies::is_idle;
 use super::segment::{Class, SMALL_LIMIT, Segment};
 use super::stream::StreamId;
 use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
@@ -127,10 +128,9 @@ impl Core {
         let reserved = |segment: &&Segment| {
             !segment.class.is_classic() && segment.mapped > 0 && !self.is_asleep(segment.class.pool())
         };
-        let free = |_: BlockId, block: &Block| block.state == State::Free;
         let segments = self.segments.iter().map(|(_, segment)| segment).filter(reserved);
         let runs = segments.flat_map(|segment| {
-            self.runs_in(segment, free)
+            self.runs_in(segment, is_idle)
                 .into_iter()
                 .map(move |run| run.1 - run.0 - self.whole_in(segment, run))
         });

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use ascend_alloc::driver::{DeviceId, SimDriver, Stream};
 use ascend_alloc::error::{OutOfMemory, PointerKind};
 use ascend_alloc::stats::DriverCalls;
-use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, Result, Stats};
+use ascend_alloc::{Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolSource, Result, Stats};
 use ascend_sim::exec::EVENT_SYNC;
 use ascend_sim::{BackingMode, LAG_NEVER, Sim, SimConfig, Soc, Task};
 use gate::GatedDriver;
@@ -37,6 +37,26 @@ pub const GRANULE: u64 = 2 * M;
 
 /// The classic mode of the scenarios.
 pub const CLASSIC: &str = "expandable_segments:False";
+
+/// The error of a request that must have failed for lack of memory.
+#[track_caller]
+pub fn ran_out<T: core::fmt::Debug>(answer: Result<T>) -> OutOfMemory {
+    match answer {
+        Err(Error::OutOfMemory(report)) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A source of a pool whose memory is none of the device's: one block of so many bytes at most.
+pub struct Elsewhere(pub u64);
+
+impl PoolSource for Elsewhere {
+    fn allocate(&self, _device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
+        (bytes <= self.0).then_some(1 << 45)
+    }
+
+    fn free(&self, _device: DeviceId, _address: u64, _bytes: u64) {}
+}
 
 /// Reads one count of calls.
 type Count = fn(&DriverCalls) -> u64;
