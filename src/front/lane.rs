@@ -29,6 +29,7 @@ pub(super) type ToWait = (u64, u32, [Use; 2]);
 
 /// A block in a lane.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 pub(super) struct Waiter {
     /// Its address.
     pub(super) address: AtomicU64,
@@ -38,7 +39,7 @@ pub(super) struct Waiter {
     /// zero once all is known to be.
     uses: AtomicU64,
     /// The epoch of the other.
-    second: AtomicU64,
+    second: AtomicU32,
     /// The epoch of its home in which it was freed.
     pub(super) epoch: AtomicU32,
 }
@@ -68,6 +69,8 @@ pub(super) struct Lane {
     sum: Sum,
     /// The head when it was last seen whether the lane is in use.
     seen: AtomicU32,
+    /// What was known to be over when it was last counted how many blocks are.
+    known: AtomicU32,
 }
 
 /// What waited once. What has come and gone since is still in the slots, unless others have come in its place, so that only
@@ -217,6 +220,16 @@ impl Lane {
         head != self.ready.load(Relaxed)
     }
 
+    /// Whether more may be over than what was known at the last time this was asked.
+    #[inline]
+    pub(super) fn is_news(&self, known: u32) -> bool {
+        let is_new = self.known.load(Relaxed) != known;
+        if is_new {
+            self.known.store(known, Relaxed);
+        }
+        is_new
+    }
+
     /// Notes how many blocks, from the oldest on, are over; whether there are any. Only where their epochs do not rise each is
     /// looked at.
     pub(super) fn set_ready(&self, is_over: impl Fn([Use; 2]) -> bool) -> bool {
@@ -224,7 +237,7 @@ impl Lane {
         let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
         let is_over_at = |step: u32| is_over(slots[head.wrapping_add(step) as usize % SLOTS].uses());
         let blocks = tail.wrapping_sub(head);
-        let mixed = (self.rising.load(Relaxed).wrapping_sub(head) as i32).clamp(0, blocks as i32) as u32;
+        let mixed = self.mixed(head, blocks);
         let mut ready = (0..mixed).find(|&step| !is_over_at(step)).unwrap_or(mixed);
         if ready == mixed && ready < blocks && is_over_at(ready) {
             ready = if is_over_at(blocks - 1) { blocks } else { first_not(ready..blocks, is_over_at) };
@@ -235,6 +248,41 @@ impl Lane {
         }
         self.ready.store(head.wrapping_add(ready), Relaxed);
         ready != 0
+    }
+
+    /// How many of so many blocks from the position `head` on may wait for epochs that do not rise.
+    fn mixed(&self, head: u32, blocks: u32) -> u32 {
+        (self.rising.load(Relaxed).wrapping_sub(head) as i32).clamp(0, blocks as i32) as u32
+    }
+
+    /// Ends the waits of all blocks for which `is_over` is true; whether there were any. Where their epochs rise nothing is
+    /// looked at behind one that is not over.
+    pub(super) fn end_waits(
+        &self,
+        mut is_over: impl FnMut(&Waiter) -> bool,
+        mut ended: impl FnMut(&Waiter),
+    ) -> bool {
+        let Some(slots) = self.slots.get() else { return false };
+        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
+        let blocks = tail.wrapping_sub(head);
+        let mixed = self.mixed(head, blocks);
+        let mut any = false;
+        for step in 0..blocks {
+            let slot = &slots[head.wrapping_add(step) as usize % SLOTS];
+            if !is_over(slot) {
+                if step >= mixed {
+                    break;
+                }
+            } else if slot.waits() {
+                slot.end_wait();
+                ended(slot);
+                any = true;
+            }
+        }
+        if any {
+            self.forget_sum();
+        }
+        any
     }
 
     /// The blocks, from the oldest on.
@@ -276,6 +324,8 @@ impl Lane {
         }
         self.tail.store(to, Relaxed);
         self.ready.store(head, Relaxed);
+        // So that it is counted anew how many are over.
+        self.known.store(self.known.load(Relaxed).wrapping_sub(1), Relaxed);
         self.forget_sum();
         to == head
     }
@@ -292,7 +342,7 @@ impl Lane {
     }
 
     /// What is in the slots is no more what was looked at.
-    pub(super) fn forget_sum(&self) {
+    fn forget_sum(&self) {
         let head = self.head.load(Relaxed);
         self.sum.set(head, head, (0, 0));
     }
@@ -348,7 +398,7 @@ impl Waiter {
     }
 
     /// All is over.
-    pub(super) fn end_wait(&self) {
+    fn end_wait(&self) {
         self.uses.store(0, Relaxed);
     }
 
@@ -362,14 +412,14 @@ impl Waiter {
     pub(super) fn uses(&self) -> [Use; 2] {
         let uses = self.uses.load(Relaxed);
         let column = uses >> 4 & 0xF;
-        let second = if column == 0 { 0 } else { self.second.load(Relaxed) << 8 | column };
+        let second = if column == 0 { 0 } else { u64::from(self.second.load(Relaxed)) << 8 | column };
         [Use(uses & !0xF0), Use(second)]
     }
 
     #[inline]
     fn set_uses(&self, [first, second]: [Use; 2]) {
         if second != Use::default() {
-            self.second.store(second.0 >> 8, Relaxed);
+            self.second.store((second.0 >> 8) as u32, Relaxed);
         }
         self.uses.store(first.0 | (second.0 & 0xF) << 4, Relaxed);
     }
@@ -441,11 +491,35 @@ mod tests {
                         lane.take_out(|slot| slot.address.load(Relaxed).is_multiple_of(3), |_, _| ());
                         waiting = lane.blocks().map(Waiter::uses).collect();
                     }
-                    5 => lane.blocks().filter(|slot| is_over(slot.uses())).for_each(Waiter::end_wait),
+                    5 => {
+                        let ended = std::cell::Cell::new(0);
+                        let before = lane.blocks().filter(|slot| slot.waits()).count();
+                        let count = |_: &Waiter| ended.set(ended.get() + 1);
+                        assert_eq!(lane.end_waits(|slot| is_over(slot.uses()), count), ended.get() > 0);
+                        assert!(lane.blocks().all(|slot| !slot.waits() || !is_over(slot.uses())));
+                        assert_eq!(lane.blocks().filter(|slot| slot.waits()).count(), before - ended.get());
+                    }
                     _ => {}
                 }
             }
         }
         assert!(some > 100 && all > 100, "{some} {all}");
+    }
+
+    #[test]
+    fn only_news_and_blocks_that_left_are_a_reason_to_count_anew() {
+        let lane = Lane::default();
+        lane.open(key_of(512, 0, true));
+        lane.limit(u64::MAX);
+        for address in 0..4 {
+            lane.push(address, (1, 1, [Use(1 << 8 | 1), Use::default()]));
+        }
+        assert!(lane.is_news(7));
+        assert!(!lane.is_news(7));
+        lane.take_out(|_| false, |_, _| ());
+        assert!(!lane.is_news(7));
+        lane.take_out(|slot| slot.address.load(Relaxed) == 2, |_, _| ());
+        assert!(lane.is_news(7));
+        assert!(lane.is_news(8));
     }
 }

@@ -191,7 +191,9 @@ impl Ring {
     #[inline(never)]
     fn look(&self, lane: &Lane, streams: &Streams, most: &AtomicU64) -> bool {
         lane.limit(most.load(Relaxed));
-        lane.set_ready(|uses| uses.into_iter().all(|one| streams.is_over(one)))
+        // What is freed waits for open epochs, so that without news nothing more is over.
+        lane.is_news(streams.known())
+            && lane.set_ready(|uses| uses.into_iter().all(|one| streams.is_over(one)))
     }
 
     /// All blocks of a kind, and their keys.
@@ -240,17 +242,8 @@ impl Ring {
         kind.swept.store(now, Relaxed);
         let mut judge = Judge::new(streams);
         for lane in self.open_of(small) {
-            let mut any = false;
-            for slot in lane.blocks() {
-                if judge.is_over(slot) && slot.waits() {
-                    slot.end_wait();
-                    any = true;
-                    over(slot, lane.key());
-                }
-            }
-            if any {
+            if lane.end_waits(|slot| judge.is_over(slot), |slot| over(slot, lane.key())) {
                 kind.over.store(true, Relaxed);
-                lane.forget_sum();
             }
         }
     }

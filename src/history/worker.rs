@@ -36,7 +36,7 @@ impl Signal {
     }
 
     /// Whether a turn is wanted that has not begun.
-    #[cfg(test)]
+    #[cfg(all(test, not(ascend_alloc_loom)))]
     pub(super) fn is_nudged(&self) -> bool {
         self.state.lock().nudged
     }
