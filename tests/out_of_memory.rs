@@ -263,6 +263,23 @@ fn the_largest_fit_leaves_room_for_the_pad_and_is_of_its_class() {
     }
 }
 
+/// What is left of a large block may be too small for any large request, and small ones are not placed there.
+#[test]
+fn no_fit_is_named_that_no_request_could_use() {
+    for (bytes, fit) in [(3 * M + 512, 0), (3 * M - 512, M + 512)] {
+        let mut world = Setup::default().capacity(8 * M).build();
+        let s0 = world.stream();
+        world.alloc(bytes, s0);
+        world.alloc(4 * M, s0);
+        let report = world.alloc_fails(M, s0);
+        assert_eq!((report.idle, report.largest_free), (4 * M - bytes, fit), "{report}");
+        if fit > 0 {
+            world.alloc(fit, s0);
+        }
+        world.close();
+    }
+}
+
 /// What is free behind a growing buffer serves only that.
 #[test]
 fn the_largest_fit_can_be_had() {

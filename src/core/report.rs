@@ -119,7 +119,12 @@ impl Core {
         let divisions = self.config.roundup_divisions_for(block);
         let block = if divisions > 1 { round_down_to_division(block, divisions) } else { block };
         let fit = block.saturating_sub(self.limits.pad);
-        if class.is_small() { fit.min(SMALL_LIMIT) } else { fit }
+        match class.is_small() {
+            true => fit.min(SMALL_LIMIT),
+            // What is so small is asked for in the other class.
+            false if fit <= SMALL_LIMIT => 0,
+            false => fit,
+        }
     }
 
     /// Free bytes of growable segments that share their chunk with something that is not free. Neighbours that are not
