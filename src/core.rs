@@ -248,6 +248,8 @@ pub(crate) struct Core {
     pub(crate) brought_back: (u64, usize),
     /// The stream whose turn it is when memory decays.
     pub(crate) turn: usize,
+    /// Where memory that decays is looked for next; see `Choice::from`.
+    pub(crate) decay_from: [BlockId; 2],
     /// How many blocks had become free at which time, in nanoseconds.
     pub(crate) clock: Record,
     /// Dead streams whose numbers may be given to new ones.
@@ -346,6 +348,7 @@ impl Core {
             decay_due: false,
             brought_back: (0, 0),
             turn: 0,
+            decay_from: [block::NONE; 2],
             clock: Record::default(),
             dead: Vec::new(),
             vacated: Vec::new(),

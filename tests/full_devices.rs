@@ -314,3 +314,27 @@ fn memory_that_is_there_serves_requests_beyond_a_limit_that_was_set_later() {
         world.close();
     }
 }
+
+/// Fixed blocks go back longest idle first, but none that the others make up for: each as good as the request needs it.
+#[test]
+fn no_fixed_block_goes_back_that_is_not_needed() {
+    // By age, and which are left.
+    for (idle, wanted, left) in [
+        (&[20, 22, 24, 100, 26][..], 110, &[22, 24, 26][..]),
+        (&[38, 44, 96], 114, &[44]),
+        (&[20, 40, 60], 62, &[40]),
+        (&[60, 40, 20], 62, &[20]),
+    ] {
+        let mut world = Setup::default().conf(CLASSIC).capacity(idle.iter().sum::<u64>() * M).build();
+        let s0 = world.stream();
+        let blocks: Vec<DevicePtr> = idle.iter().map(|mib| world.alloc(mib * M, s0)).collect();
+        blocks.into_iter().for_each(|block| world.free(block));
+        let block = world.alloc(wanted * M, s0);
+        let segments = world.alloc.snapshot(0).unwrap().segments;
+        let others = segments.iter().filter(|segment| segment.address != block.0);
+        let mut found: Vec<u64> = others.map(|segment| segment.total_size / M).collect();
+        found.sort_unstable();
+        assert_eq!(found, left, "{idle:?} {wanted}");
+        world.close();
+    }
+}

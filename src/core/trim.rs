@@ -1,7 +1,7 @@
 //! Giving idle memory back: what may go, and marking it for a [`GiveBack`](super::plan::GiveBack).
 
 use super::Core;
-use super::block::{BlockId, NONE, State};
+use super::block::{Block, BlockId, NONE, State};
 use super::plan::{Closing, GiveBack, Returned, Run, Step, granules_of};
 use super::pool::PoolIndex;
 use super::segment::Class;
@@ -16,11 +16,14 @@ pub(crate) struct Choice {
     pub(crate) since: u64,
     /// Blocks, and chunks where ages count, that are looked at.
     pub(crate) look: usize,
+    /// Where the look at idle blocks, and that at idle classic segments, begins, if that is still one; else at the first. Decay
+    /// goes on where it stopped, so that what cannot go keeps nothing else.
+    pub(crate) from: [BlockId; 2],
 }
 
 impl Choice {
     /// All of it.
-    pub(crate) const ALL: Self = Self { pool: None, since: u64::MAX, look: usize::MAX };
+    pub(crate) const ALL: Self = Self { pool: None, since: u64::MAX, look: usize::MAX, from: [NONE; 2] };
 }
 
 impl Core {
@@ -98,7 +101,7 @@ impl Core {
         let excess = (self.classic + bytes).saturating_sub(most);
         if class.is_small()
             || excess == 0
-            || !self.listed_segments().any(|id| self.is_collected(self.class_of(id)))
+            || !self.listed(NONE, true).any(|id| self.is_collected(self.class_of(id)))
         {
             return 0;
         }
@@ -131,7 +134,7 @@ impl Core {
         if since == 0 {
             return None;
         }
-        let choice = Choice { pool: None, since, look: LOOK };
+        let choice = Choice { pool: None, since, look: LOOK, from: self.decay_from };
         let mut back = self.idle_memory(choice, MOST * self.limits.granule, true);
         let spare = self.cached.len() - self.cached.len().min(MOST as usize);
         back.set_handles(self.cached.split_off(spare));
@@ -196,8 +199,9 @@ impl Core {
     fn idle_runs(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let mut id = self.idle.head;
-        while id != NONE && left > 0 && look > 0 {
+        let mut listed = self.listed(choice.from[0], false);
+        while left > 0 && look > 0 {
+            let Some(id) = listed.next() else { break };
             look -= 1;
             if choice.pool.is_none_or(|pool| self.blocks[id].class.pool() == pool) {
                 if choice.since == u64::MAX {
@@ -206,7 +210,11 @@ impl Core {
                     self.aged(id, choice.since, &mut left, &mut look, &mut found);
                 }
             }
-            id = self.blocks[id].list_next;
+        }
+        let next = listed.next().unwrap_or(NONE);
+        drop(listed);
+        if choice.look < usize::MAX {
+            self.decay_from[0] = next;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
     }
@@ -243,13 +251,18 @@ impl Core {
         }
     }
 
-    /// Idle classic segments, quiescent or not, longest idle first.
-    fn listed_segments(&self) -> impl Iterator<Item = BlockId> {
-        let head = self.idle_segments.head;
-        core::iter::successors((head != NONE).then_some(head), |&id| {
-            let next = self.blocks[id].list_next;
-            (next != NONE).then_some(next)
-        })
+    /// Idle blocks with a whole chunk inside, or with `classic` idle classic segments, quiescent or not: from that one
+    /// on, if it is still one, and then those before it; else all, longest idle first.
+    pub(super) fn listed(&self, from: BlockId, classic: bool) -> impl Iterator<Item = BlockId> {
+        let is_one =
+            |block: &Block| block.listed && block.state == State::Free && block.class.is_classic() == classic;
+        let head = if classic { self.idle_segments.head } else { self.idle.head };
+        let start = if self.blocks.get(from).is_some_and(is_one) { from } else { head };
+        let on = move |first: BlockId| {
+            let some = |id: BlockId| (id != NONE).then_some(id);
+            core::iter::successors(some(first), move |&id| some(self.blocks[id].list_next))
+        };
+        on(start).chain(on(head).take_while(move |&id| id != start))
     }
 
     /// Whether the garbage collection threshold is about segments of a class.
@@ -258,26 +271,40 @@ impl Core {
     }
 
     /// Idle quiescent classic segments of classes that are `wanted`, of at least `bytes` bytes or all, longest
-    /// idle first.
+    /// idle first, but none that the others make up for.
     fn idle_segments_of(
-        &self,
+        &mut self,
         choice: Choice,
         bytes: u64,
         wanted: impl Fn(&Self, Class) -> bool,
     ) -> Vec<BlockId> {
-        let mut left = bytes;
-        let mut ids = Vec::new();
-        for id in self.listed_segments().take(choice.look) {
-            if left == 0 {
-                break;
-            }
+        let (mut found, mut ids) = (0, Vec::new());
+        let (mut listed, mut look) = (self.listed(choice.from[1], true), choice.look);
+        while found < bytes && look > 0 {
+            let Some(id) = listed.next() else { break };
+            look -= 1;
             let block = &self.blocks[id];
             let chosen = block.freed <= choice.since
                 && choice.pool.is_none_or(|pool| block.class.pool() == pool)
                 && wanted(self, block.class);
             if chosen && self.is_quiescent(id) {
-                left = left.saturating_sub(block.len);
+                found += block.len;
                 ids.push(id);
+            }
+        }
+        if choice.look < usize::MAX {
+            let next = listed.next();
+            drop(listed);
+            self.decay_from[1] = next.unwrap_or(NONE);
+            return ids;
+        }
+        drop(listed);
+        let mut over = found.saturating_sub(bytes);
+        for at in (0..ids.len()).rev() {
+            let len = self.blocks[ids[at]].len;
+            if len <= over {
+                over -= len;
+                ids.remove(at);
             }
         }
         ids

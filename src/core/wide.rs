@@ -95,8 +95,9 @@ impl Core {
     pub(super) fn idle_wide(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let mut id = if self.wide_chunks == 0 { NONE } else { self.idle.head };
-        while id != NONE && left > 0 && look > 0 {
+        let mut listed = self.listed(choice.from[0], false);
+        while self.wide_chunks > 0 && left > 0 && look > 0 {
+            let Some(id) = listed.next() else { break };
             look -= 1;
             let block = &self.blocks[id];
             let segment = &self.segments[block.segment as usize];
@@ -109,8 +110,8 @@ impl Core {
                     }
                 }
             }
-            id = self.blocks[id].list_next;
         }
+        drop(listed);
         found.into_iter().map(|(id, address, span)| self.seize_wide(id, address, span)).collect()
     }
 
