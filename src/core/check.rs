@@ -3,7 +3,7 @@
 //! The numbers are those of ALLOCATOR_DESIGN.md. It is slow and meant for tests and for debug builds with
 //! a high check level.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -224,6 +224,16 @@ impl Core {
 
     /// I1: the statistics of each pool are what its blocks say.
     fn check_pools(&self, sums: &Sums, faults: &mut Vec<String>) {
+        let mut firsts: BTreeMap<PoolIndex, BTreeSet<(u64, BlockId)>> = BTreeMap::new();
+        for (_, segment) in &self.segments {
+            firsts.entry(segment.class.pool()).or_default().insert((segment.base, segment.first));
+        }
+        for index in self.pools.indices() {
+            let pool = self.pools.get(index);
+            if pool.firsts != firsts.remove(&index).unwrap_or_default() {
+                faults.push(format!("I2: pool {} does not know its segments", pool.serial));
+            }
+        }
         for index in self.pools.indices().filter(|&index| index != DEFAULT) {
             let pool = self.pools.get(index);
             let counted = [&pool.allocated, &pool.active, &pool.reserved].map(|gauge| gauge.stats[0].current);

@@ -205,9 +205,6 @@ impl Core {
 
     /// The first blocks of the pool's segments, by address.
     pub(crate) fn firsts_of(&self, pool: PoolIndex) -> Vec<BlockId> {
-        let own = self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool);
-        let mut firsts: Vec<(u64, BlockId)> = own.map(|(_, segment)| (segment.base, segment.first)).collect();
-        firsts.sort_unstable();
-        firsts.into_iter().map(|(_, first)| first).collect()
+        self.pools.get(pool).firsts.iter().map(|&(_, first)| first).collect()
     }
 }

@@ -275,14 +275,24 @@ impl Core {
         segment.owned = class.is_growing();
         segment.origin = base;
         segment.span = len;
-        let id = self.segments.insert(segment) as u32;
-        let block = self.blocks.add(id, class, start, usable, State::Hole);
-        self.segments[id as usize].first = block;
+        let (id, block) = self.add_segment(segment, State::Hole);
         self.tally.segment.add(class.is_small(), 1);
         self.tally.address_space += len;
         self.pools.get_mut(class.pool()).address_space += len;
         self.make_hole(block);
         id
+    }
+
+    /// Adds a segment; its number and its one block.
+    fn add_segment(&mut self, mut segment: Segment, state: State) -> (u32, BlockId) {
+        let (base, len, class) = (segment.base, segment.len, segment.class);
+        let place = self.segments.vacant_entry();
+        let id = place.key() as u32;
+        let first = self.blocks.add(id, class, base, len, state);
+        segment.first = first;
+        place.insert(segment);
+        self.pools.get_mut(class.pool()).firsts.insert((base, first));
+        (id, first)
     }
 
     fn commit_classic(
@@ -333,9 +343,7 @@ impl Core {
         let covered = cover(base, bytes, class);
         let mut segment = Segment::new(base, bytes, class, covered);
         segment.mapped = bytes;
-        let id = self.segments.insert(segment) as u32;
-        let block = self.blocks.add(id, class, base, bytes, State::Free);
-        self.segments[id as usize].first = block;
+        let (_, block) = self.add_segment(segment, State::Free);
         self.blocks[block].home = request.stream;
         let small = class.is_small();
         self.tally.segment.add(small, 1);
@@ -493,6 +501,7 @@ impl Core {
     fn drop_segment(&mut self, block: BlockId) {
         self.forget_vacant(self.blocks[block].segment);
         let segment = self.segments.remove(self.blocks[block].segment as usize);
+        self.pools.get_mut(segment.class.pool()).firsts.remove(&(segment.base, segment.first));
         self.blocks.remove(block);
         let small = segment.class.is_small();
         self.tally.segment.sub(small, 1);

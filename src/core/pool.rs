@@ -7,6 +7,7 @@
 use core::fmt;
 use core::ops::{Index, IndexMut};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -197,6 +198,9 @@ pub(crate) struct Pool {
     merging: bool,
     /// Whether it sleeps, and how.
     pub(crate) sleep: Option<Sleep>,
+    /// Its segments by address, each with its first block. Where a source has got memory back and gives it again at once, two have
+    /// one address for a moment.
+    pub(crate) firsts: BTreeSet<(u64, BlockId)>,
     /// Holes of its segments, by kind.
     holes: [List; KINDS],
     /// Bytes handed out.
@@ -225,6 +229,7 @@ impl Pool {
             named: 0,
             ended: 0,
             merging: false,
+            firsts: BTreeSet::new(),
             sleep: None,
             holes: [List::default(); KINDS],
             allocated: Gauge::default(),
@@ -453,7 +458,7 @@ impl Core {
     pub(crate) fn reap(&mut self, pool: PoolIndex) {
         let of = self.pools.get(pool);
         let held = of.holders > 0 || of.is_fixed() || of.ended > 0;
-        if pool == DEFAULT || held || self.segments.iter().any(|(_, segment)| segment.class.pool() == pool) {
+        if pool == DEFAULT || held || !self.pools.get(pool).firsts.is_empty() {
             return;
         }
         for state in &mut self.streams {

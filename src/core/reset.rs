@@ -60,6 +60,7 @@ impl Core {
             id = next;
         }
         let segment = self.segments.remove(index);
+        self.pools.get_mut(segment.class.pool()).firsts.remove(&(segment.base, segment.first));
         self.count_reserved(segment.class, -(segment.mapped as i64));
         self.tally.segment.sub(segment.class.is_small(), 1);
         if !segment.class.is_classic() {

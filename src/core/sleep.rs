@@ -236,7 +236,8 @@ impl Core {
         let claimed: Vec<(u64, u64)> =
             claimed.map(|id| (self.blocks[id].addr, self.blocks[id].end())).collect();
         let mut chunks = Vec::new();
-        for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
+        for &(_, first) in &self.pools.get(pool).firsts {
+            let segment = &self.segments[self.blocks[first].segment as usize];
             for (address, handle, span) in segment.each_chunk(self.limits.shift) {
                 let end = address + u64::from(span) * self.limits.granule;
                 if !claimed.iter().any(|&(first, last)| first < end && address < last) {
