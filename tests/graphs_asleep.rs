@@ -186,6 +186,36 @@ fn pools_inside_of_a_capture_sleep_with_what_the_graph_uses() {
     rig.finish();
 }
 
+/// Free blocks of a pool that does not split are whole after a sleep, too: the next capture needs no more than the last one.
+#[test]
+fn blocks_that_are_not_split_are_not_merged_by_a_sleep() {
+    let rig = rig();
+    let mut options = PoolOptions::tagged("whole");
+    options.no_split = true;
+    let pool = rig.allocator.create_pool(0, options).unwrap();
+    let capture = || {
+        let capture = rig.allocator.capture(pool, RouteFilter::ThisThread).unwrap();
+        // Neighbours within one chunk and beyond it.
+        let blocks =
+            [3, 5, 8, 40].map(|half| rig.allocator.allocate(0, half * MIB / 2 - 512, 0, STREAM).unwrap());
+        blocks.iter().for_each(|&block| rig.allocator.deallocate(block).unwrap());
+        (capture.finish(), blocks)
+    };
+    let (first, blocks) = capture();
+    let reserved = || rig.allocator.pool_stats(pool).unwrap().reserved_bytes.all.current;
+    let before = reserved();
+    for mode in [SleepMode::Offload, SleepMode::Discard] {
+        rig.allocator.sleep(None, &["whole"], mode).unwrap();
+        rig.allocator.wake(None, &["whole"]).unwrap();
+        let (graph, again) = capture();
+        assert_eq!((again, reserved()), (blocks, before), "{mode:?}");
+        drop(graph);
+    }
+    drop(first);
+    rig.allocator.release_pool(pool).unwrap();
+    rig.finish();
+}
+
 /// Each driver call of falling asleep and waking fails once: the graph's memory is whole, or asleep and comes back.
 #[test]
 fn failing_calls_lose_nothing_of_a_graph() {

@@ -15,7 +15,7 @@
 //! blocks count like live ones here: their content is kept, and they get memory again.
 
 use super::Core;
-use super::block::{BlockId, State};
+use super::block::{Block, BlockId, State};
 use super::noting::Stretch;
 use super::plan::Spare;
 use super::pool::{DEFAULT, PoolIndex};
@@ -360,18 +360,23 @@ impl Core {
         if sleep.copying {
             self.stamp_copied(pool);
         }
+        let (apart, shift) = (self.pools.get(pool).keeps_apart(), self.limits.shift);
         let mut runs: Vec<BlockId> = Vec::new();
         for id in self.free_of(pool) {
+            let Block { addr, segment, .. } = self.blocks[id];
+            // Holes consist of granules, so blocks that share one without memory are merged all the same.
+            let stays = apart && self.segments[segment as usize].chunk(addr, shift).is_some();
             match runs.last() {
-                Some(&run) if self.blocks[run].next == id => self.blocks.join(run, id),
+                Some(&run) if self.blocks[run].next == id && !stays => self.blocks.join(run, id),
                 _ => runs.push(id),
             }
         }
+        // None is merged with one that is in no index yet.
+        runs.iter().for_each(|&run| self.blocks[run].state = State::Busy);
         for run in runs {
             // Whatever was queued on it was waited for, but perhaps copies.
             let (home, epoch) =
                 if sleep.copying { (0, self.streams[0].open) } else { (self.blocks[run].home, 0) };
-            self.blocks[run].state = State::Busy;
             self.settle(run, home, epoch);
         }
         unwanted.add(sleep.kept, sleep.copying);
