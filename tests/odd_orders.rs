@@ -106,6 +106,65 @@ fn a_pool_is_released_while_it_is_captured_into() {
     finish(&sim, &allocator);
 }
 
+/// A graph that is released gets no more addresses: what its capture still asks other pools for is theirs, whether its route
+/// ends later or between the looking up of the pool and the request.
+#[test]
+fn a_graph_that_is_gone_keeps_no_pool_inside_of_its_capture() {
+    for meanwhile in [false, true] {
+        let (sim, allocator) = rig();
+        let [graph, inner] =
+            [(); 2].map(|()| allocator.create_pool(0, PoolOptions::default()).expect("a pool"));
+        allocator.begin_capture(graph, RouteFilter::All).unwrap();
+        let (weak, ended) = (Arc::downgrade(&allocator), AtomicBool::new(!meanwhile));
+        let end = move |_| {
+            if !ended.swap(true, Relaxed) {
+                let allocator = weak.upgrade().unwrap();
+                allocator.end_route(graph).unwrap();
+                allocator.release_graph(graph).unwrap();
+            }
+            true
+        };
+        if !meanwhile {
+            allocator.release_graph(graph).unwrap();
+        }
+        let inside = allocator.route(inner, RouteFilter::Accepts(Arc::new(end))).unwrap();
+        let block = allocator.allocate(0, 20 * M, 0, STREAM).unwrap();
+        drop(inside);
+        assert_eq!(allocator.pool_stats(inner).unwrap().graphs, 0, "meanwhile: {meanwhile}");
+        allocator.deallocate(block).unwrap();
+        if !meanwhile {
+            allocator.end_route(graph).unwrap();
+        }
+        for pool in [graph, inner] {
+            allocator.release_pool(pool).unwrap();
+        }
+        finish(&sim, &allocator);
+        assert!(allocator.pool_stats(graph).is_err() && allocator.pool_stats(inner).is_err());
+    }
+}
+
+/// Only what a capture gets is baked into its graph.
+#[test]
+fn a_request_that_fails_inside_of_a_capture_keeps_no_pool() {
+    let (sim, allocator) = rig_with("check_level:3", 64 * M);
+    let [outer, inner] = [(); 2].map(|()| allocator.create_pool(0, PoolOptions::default()).expect("a pool"));
+    let idle = allocator.allocate_in(inner, 20 * M, 0, STREAM).unwrap();
+    allocator.deallocate(idle).unwrap();
+    let capture = allocator.capture(outer, RouteFilter::ThisThread).unwrap();
+    let inside = allocator.route(inner, RouteFilter::ThisThread).unwrap();
+    assert!(matches!(allocator.allocate(0, 80 * M, 0, STREAM), Err(Error::OutOfMemory(_))));
+    drop(inside);
+    let graph = capture.finish();
+    assert_eq!(allocator.pool_stats(inner).unwrap().graphs, 0);
+    let all = allocator.allocate(0, 60 * M, 0, STREAM).expect("what is idle is moved");
+    allocator.deallocate(all).unwrap();
+    drop(graph);
+    for pool in [outer, inner] {
+        allocator.release_pool(pool).unwrap();
+    }
+    finish(&sim, &allocator);
+}
+
 #[test]
 fn a_checkpoint_is_restored_twice_asleep_and_after_the_memory_went() {
     let (sim, allocator) = rig();

@@ -181,10 +181,11 @@ impl DeviceAllocator {
         }
         let mut found = self.find_route(state, stream);
         loop {
-            if let Some(capture) = found.capture {
+            let answer = request(found.pool);
+            // Until the capture ends nothing is unmapped: only now is it known that the pool has given it an address.
+            if let (Some(capture), true) = (found.capture, answer.is_ok()) {
                 state.bake_in(found.pool, capture);
             }
-            let answer = request(found.pool);
             if !matches!(answer, Err(Error::Argument { name: "pool", .. })) {
                 return answer;
             }
@@ -204,8 +205,8 @@ impl DeviceAllocator {
 }
 
 impl Device {
-    /// Sees to it that a pool's addresses stay for the graphs of a capture's pool: a request of the capture is about to get one
-    /// of them, through a route inside of it.
+    /// Sees to it that a pool's addresses stay for the graphs of a capture's pool: a request of the capture has got one of
+    /// them, through a route inside of it.
     #[cold]
     fn bake_in(&self, pool: u64, (capture, generation): (u64, u64)) {
         let mut core = self.core.lock();

@@ -384,8 +384,10 @@ impl Core {
 
     /// Bakes the addresses of a pool into the graphs of the pool `into` too, until the last of these is gone.
     pub(crate) fn bake_in(&mut self, pool: PoolIndex, into: PoolIndex) {
-        let known = self.pools.get(into).hosts.contains(&pool);
-        if known || pool == DEFAULT || pool == into || self.is_asleep(pool) {
+        let of = self.pools.get(into);
+        // Without a graph nobody would ever let go again: the capture's was given up before its route, or meanwhile.
+        let needless = of.graphs == 0 || of.hosts.contains(&pool);
+        if needless || pool == DEFAULT || pool == into || self.is_asleep(pool) {
             return;
         }
         self.unlist_idle(pool);
