@@ -6,8 +6,9 @@
 mod common;
 
 use ascend_alloc::driver::{DeviceId, Stream};
-use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, Result};
-use common::{CLASSIC, G, M, Setup, World, assert_nothing_held};
+use ascend_alloc::{Age, DevicePtr, EmptyOptions, Error, PoolOptions, Result, SleepMode};
+use ascend_sim::SimConfig;
+use common::{CLASSIC, G, M, Setup, World, assert_nothing_held, growing};
 
 /// Chunks of 20 MiB where a request grows by as much.
 const WIDE: &str = "large_segment_size_mb:20";
@@ -439,4 +440,69 @@ fn a_busy_chunk_stays() {
     world.alloc.empty_cache(None).expect("emptied");
     assert_eq!(world.reserved(), 0);
     world.close();
+}
+
+/// Calls of which two fail.
+const TWO: [&str; 11] = [
+    "aclrtMallocPhysical",
+    "aclrtMapMem",
+    "aclrtUnmapMem",
+    "aclrtFreePhysical",
+    "aclrtMemSetAccess",
+    "aclrtReserveMemAddress",
+    "aclrtRecordEvent",
+    "aclrtQueryEventStatus",
+    "aclrtMallocHost",
+    "aclrtMemcpyAsync",
+    "aclrtSynchronizeEvent",
+];
+
+/// What a failed call has undone may fail as well: nothing is lost all the same.
+#[test]
+fn two_calls_fail() {
+    let pairs = TWO.into_iter().flat_map(|first| TWO.map(|second| (first, second)));
+    for ((first, second), (k, code)) in pairs
+        .filter(|(first, second)| first != second)
+        .flat_map(|pair| [(1, 507_899), (3, 207_001)].map(|fault| (pair, fault)))
+    {
+        let machine = SimConfig { devices: 2, capacity: 96 * M, ..growing::Rig::machine() };
+        let rig = growing::Rig::on(machine, "");
+        let (sim, alloc, streams) = (&rig.sim, &rig.alloc, [rig.stream(), rig.stream()]);
+        alloc.set_peers(0, &[1]).unwrap();
+        let pool = alloc.create_pool(0, PoolOptions::tagged("kept")).unwrap();
+        let kept = alloc.allocate_in(pool, 10 * M, 0, streams[0]).unwrap();
+        sim.fill_bytes(kept.0, 10 * M, 7).unwrap();
+        let mut buffer = rig.buffer(30 * M, 6 * M, streams[1]).unwrap();
+        let mut live: Vec<_> = (0..6).map(|_| alloc.allocate(0, 6 * M, 0, streams[1]).unwrap()).collect();
+        for at in [4, 2, 0] {
+            alloc.deallocate(live.remove(at)).unwrap();
+        }
+        sim.fail(first, k, code, false).unwrap();
+        sim.fail(second, 1, 507_899, k == 3).unwrap();
+        live.extend(alloc.allocate(0, 50 * M, 0, streams[0]));
+        live.extend(alloc.allocate(0, 700, 0, streams[0]));
+        let _refused = buffer.resize(20 * M);
+        let _refused = alloc.sleep(None, &["kept"], SleepMode::Offload);
+        live.extend(alloc.allocate(0, 12 * M, 0, streams[1]));
+        let _refused = alloc.wake(None, &["kept"]);
+        let _refused = buffer.resize(2 * M);
+        let _refused = alloc.empty_cache(None);
+        sim.clear_faults();
+        let what = format!("{first} {k} {code}, {second}");
+        alloc.check().unwrap_or_else(|faults| panic!("{what}: {faults:?}"));
+        live.into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+        drop(buffer);
+        alloc.wake(None, &["kept"]).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut found = [0; 64];
+        for at in [0, 5 * M, 10 * M - 64] {
+            sim.read_bytes(kept.0 + at, &mut found).unwrap();
+            assert_eq!(found, [7; 64], "{what}");
+        }
+        let large =
+            alloc.allocate(0, 80 * M, 0, streams[0]).unwrap_or_else(|error| panic!("{what}: {error}"));
+        alloc.deallocate(large).unwrap();
+        alloc.deallocate(kept).unwrap();
+        alloc.release_pool(pool).unwrap();
+        rig.close();
+    }
 }

@@ -3,8 +3,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
@@ -336,5 +336,51 @@ fn no_fixed_block_goes_back_that_is_not_needed() {
         found.sort_unstable();
         assert_eq!(found, left, "{idle:?} {wanted}");
         world.close();
+    }
+}
+
+/// Other processes take and return memory between the calls that a request makes, never so much that it could not be served.
+#[test]
+fn others_take_and_return_memory_in_the_middle_of_requests() {
+    const ALL: u64 = 256 * M;
+    for seed in 0..30 {
+        let mut setup =
+            Setup::default().conf(["", "headroom:0.5", "front_cache:False"][seed % 3]).capacity(ALL);
+        (setup.scripted, setup.sim.lag) = (false, 0);
+        let world = setup.build();
+        let streams = [world.stream(), world.stream()];
+        let mut rng = fastrand::Rng::with_seed(seed as u64);
+        let room = Arc::new(AtomicU64::new(0));
+        let others: Arc<dyn Fn(&'static str) + Send + Sync> = {
+            let (sim, room, rng) = (world.sim.clone(), room.clone(), Mutex::new(rng.fork()));
+            Arc::new(move |call| {
+                if ["between", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtUnmapMem"].contains(&call) {
+                    let most = room.load(SeqCst).min(ALL - sim.physical_bytes(0));
+                    let mut rng = rng.lock().unwrap();
+                    sim.set_foreign_bytes(0, [most, 0, rng.u64(..=most)][rng.usize(..3)]);
+                }
+            })
+        };
+        world.driver.watch(Some(others.clone()));
+        let mut live: Vec<(DevicePtr, u64)> = Vec::new();
+        for _ in 0..300 {
+            let held: u64 = live.iter().map(|&(_, bytes)| bytes).sum();
+            let bytes = rng.u64(1..20) * 2 * M;
+            if rng.u8(..5) < 3 && held + bytes <= ALL {
+                room.store(ALL - held - bytes, SeqCst);
+                world.sim.set_foreign_bytes(0, 0);
+                others("between");
+                let ptr = world.alloc.allocate(0, bytes, 0, streams[rng.usize(..2)]);
+                live.push((
+                    ptr.unwrap_or_else(|error| panic!("{seed}: {bytes} beside {held}: {error}")),
+                    bytes,
+                ));
+            } else if !live.is_empty() {
+                let (ptr, _) = live.swap_remove(rng.usize(..live.len()));
+                world.alloc.deallocate(ptr).unwrap();
+            }
+        }
+        world.driver.watch(None);
+        world.alloc.check().unwrap();
     }
 }

@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
-use ascend_alloc::{DevicePtr, Error};
-use ascend_sim::Soc;
-use common::{M, Setup, World, scripts::assert_no_host_wait};
+use ascend_alloc::{DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, SleepMode};
+use ascend_sim::{SimConfig, Soc};
+use common::{G, M, Setup, World, growing, scripts::assert_no_host_wait};
 
 /// Blocks of so many MiB each, freed but for every other one.
 fn holes(world: &mut World, count: u64, each: u64, stream: Stream) -> Vec<DevicePtr> {
@@ -74,6 +76,64 @@ fn a_fixed_block_beyond_the_limit_is_refused_by_the_limit() {
     let s0 = world.stream();
     assert_eq!(world.alloc_fails(8 * M, s0).cause, OutOfMemoryCause::Device);
     world.close();
+}
+
+/// What a thread does below a limit: blocks, a pool that sleeps, a growing buffer. How many of its requests the limit refused.
+fn crowd_below(rig: &growing::Rig, limit: u64, unit: u64, seed: u64) -> u64 {
+    rig.sim.set_device(0).unwrap();
+    let (alloc, stream, mut rng) = (&rig.alloc, rig.stream(), fastrand::Rng::with_seed(seed));
+    let tag = seed.to_string();
+    let pool = alloc.create_pool(0, PoolOptions::tagged(&tag)).unwrap();
+    let options = GrowableOptions::up_to(40 * unit);
+    let mut buffer = GrowableBuffer::new(alloc.clone(), 0, stream, options).unwrap();
+    let (mut live, mut refused): (Vec<DevicePtr>, u64) = (Vec::new(), 0);
+    for _ in 0..100 {
+        match rng.u8(..10) {
+            0..5 => {
+                let of = if rng.bool() { pool } else { PoolId::default_of(0) };
+                match alloc.allocate_in(of, rng.u64(1..12 * unit), 0, stream) {
+                    Ok(ptr) => live.push(ptr),
+                    Err(Error::OutOfMemory(report)) => {
+                        assert_eq!(report.limit, Some(limit));
+                        refused += 1;
+                    }
+                    Err(error) => assert!(matches!(error, Error::State { .. }), "{error}"),
+                }
+            }
+            5..7 if !live.is_empty() => {
+                alloc.deallocate(live.swap_remove(rng.usize(..live.len()))).unwrap();
+            }
+            7 => drop(buffer.resize(rng.u64(..40 * unit))),
+            8 => drop(alloc.sleep(Some(0), &[&tag], SleepMode::Offload)),
+            _ => drop(alloc.wake(Some(0), &[&tag])),
+        }
+        assert!(rig.sim.physical_peak(0) <= limit);
+    }
+    live.into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+    refused
+}
+
+/// Not for a moment, whatever several threads do at once.
+#[test]
+fn nothing_passes_the_limit() {
+    for (conf, limit, unit) in [
+        ("memory_limit_mb:64", 64 * M, M),
+        ("memory_limit_mb:64,large_segment_size_mb:12", 64 * M, M),
+        ("memory_limit_mb:64,expandable_segments:False", 64 * M, M),
+        ("memory_limit_mb:3000,page_size:1g", 3000 * M, 50 * M),
+        ("memory_limit_mb:64,soft_limit_mb:30", 64 * M, M),
+    ] {
+        let rig = growing::Rig::on(SimConfig { capacity: 8 * G, ..growing::Rig::machine() }, conf);
+        let refused = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (rig, refused) = (&rig, &refused);
+                scope.spawn(move || refused.fetch_add(crowd_below(rig, limit, unit, seed), Relaxed));
+            }
+        });
+        assert!(refused.into_inner() > 0, "{conf}");
+        rig.alloc.check().unwrap();
+    }
 }
 
 #[test]

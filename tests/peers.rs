@@ -6,10 +6,12 @@ mod common;
 use std::collections::HashMap;
 
 use ascend_alloc::driver::Stream;
-use ascend_alloc::{DevicePtr, Error, GrowableBuffer, GrowableOptions};
+use ascend_alloc::{
+    BlockState, DevicePtr, Error, GrowableBuffer, GrowableOptions, PoolId, PoolOptions, SleepMode,
+};
 use ascend_sim::{BackingMode, Location, SimConfig, Soc, Task};
-use common::M;
 use common::other::{Other, Rig, play_the_other};
+use common::{M, growing};
 
 const STREAM: Stream = Stream(0);
 
@@ -239,4 +241,57 @@ fn peers_are_set_while_others_map() {
     assert!(granted.len() == 1 && granted[&3] >= 20, "{granted:?}");
     rig.alloc.deallocate(block).unwrap();
     rig.alloc.check().unwrap();
+}
+
+/// Whatever maps, moves, sleeps or fails: every live byte is within reach of every peer.
+#[test]
+fn every_live_block_is_within_reach_of_the_peers() {
+    for seed in 0..30 {
+        let conf = ["", "large_segment_size_mb:12", "front_cache:False"][seed % 3];
+        let machine = SimConfig { devices: 3, capacity: 96 * M, ..growing::Rig::machine() };
+        let growing::Rig { sim, alloc } = growing::Rig::on(machine, conf);
+        let streams = [(); 2].map(|()| Stream(sim.create_stream().unwrap()));
+        let pool = alloc.create_pool(0, PoolOptions::tagged("p")).unwrap();
+        let options = GrowableOptions::up_to(40 * M);
+        let mut buffer = GrowableBuffer::new(alloc.clone(), 0, STREAM, options).unwrap();
+        let (mut rng, mut live) = (fastrand::Rng::with_seed(seed as u64), Vec::new());
+        for _ in 0..200 {
+            match rng.u8(..16) {
+                0..6 => {
+                    let of = if rng.bool() { pool } else { PoolId::default_of(0) };
+                    let most = if rng.bool() { M } else { 16 * M };
+                    live.extend(alloc.allocate_in(of, rng.u64(1..most), 0, streams[rng.usize(..2)]));
+                }
+                6..10 if !live.is_empty() => {
+                    alloc.deallocate(live.swap_remove(rng.usize(..live.len()))).unwrap();
+                }
+                10 => {
+                    let peers = [&[][..], &[1], &[2], &[1, 2]][rng.usize(..4)];
+                    let before = alloc.peers(0).unwrap();
+                    let set = alloc.set_peers(0, peers);
+                    assert_eq!(alloc.peers(0).unwrap(), if set.is_ok() { peers } else { &before });
+                }
+                11 => drop(alloc.sleep(Some(0), &["p"], SleepMode::Discard)),
+                12 => drop(alloc.wake(Some(0), &["p"])),
+                13 => drop(buffer.resize(rng.u64(..40 * M))),
+                14 => {
+                    let calls = ["aclrtUnmapMem", "aclrtMapMem", "aclrtMallocPhysical", "aclrtMemSetAccess"];
+                    sim.fail(calls[rng.usize(..4)], rng.u64(1..6), 507_899, false).unwrap();
+                }
+                _ => sim.clear_faults(),
+            }
+            let snapshot = alloc.snapshot(0).unwrap();
+            let awake = snapshot.segments.iter().filter(|segment| !segment.is_asleep);
+            let blocks = awake.flat_map(|segment| &segment.blocks);
+            for block in blocks.filter(|block| block.state == BlockState::ActiveAllocated) {
+                let chunks = (block.address..block.address + block.size).step_by(2 << 20);
+                for at in chunks.chain([block.address + block.size - 1]) {
+                    for peer in alloc.peers(0).unwrap() {
+                        assert_eq!(sim.get_access(at, Location::device(peer)), Ok(3), "{seed}: {at:#x}");
+                    }
+                }
+            }
+            alloc.check().unwrap();
+        }
+    }
 }
