@@ -449,3 +449,36 @@ fn nobody_waits_for_memory_that_cannot_be_had() {
         world.close();
     }
 }
+
+/// A block stopped waiting for a stream when its own was made to wait on the device, and is part of another one when the
+/// stream ends.
+#[test]
+fn a_stream_ends_that_a_block_waited_for_which_is_gone() {
+    for conf in ["", "front_cache:False"] {
+        let mut world = Setup::default().conf(conf).capacity(64 * M).build();
+        world.sim.executor().set_destroy_waits(false);
+        let (s0, s1) = (world.stream(), world.stream());
+        let of_it = world.alloc(4 * M, s1);
+        let before = world.alloc(8 * M, s0);
+        let shared = world.alloc(40 * M, s0);
+        world.share(s1, "t1", shared);
+        world.free(shared);
+        let again = world.alloc(40 * M, s0);
+        assert_eq!(
+            (again, world.stats().calls.stream_wait),
+            (shared, 1),
+            "{conf}: the stream waits for the other"
+        );
+        world.free(of_it);
+        let of_it = world.alloc(4 * M, s1);
+        world.free(before);
+        world.free(again);
+        world.alloc(48 * M, s0);
+        world.destroy(s1);
+        world.alloc_fails(40 * M, s0);
+        world.free(of_it);
+        world.alloc.empty_cache(None).expect("emptied");
+        world.verify();
+        world.close();
+    }
+}

@@ -516,7 +516,12 @@ impl Core {
     pub(crate) fn wait_for_device(&mut self, closed: &[PoolIndex]) -> Option<Step> {
         let stuck = |state: &StreamState| self.has_no_end(state) && (!state.alive || state.lost);
         let holds = |id: usize| {
-            let open = |&(_, block): &(u32, BlockId)| !closed.contains(&self.blocks[block].class.pool());
+            // What stopped waiting because its stream waits on the device stays listed, and may be gone.
+            let open = |&(due, block): &(u32, BlockId)| {
+                let users = self.waits.get(&block);
+                users.is_some_and(|users| users.contains(&(id as StreamId, due)))
+                    && !closed.contains(&self.blocks[block].class.pool())
+            };
             self.free_for(closed, id as StreamId) > 0 || self.streams[id].waiting.iter().any(open)
         };
         let mut states = self.streams.iter().enumerate();

@@ -52,7 +52,8 @@ pub(crate) struct StreamState {
     pub(crate) stamped_bytes: u64,
     /// Recorded events not yet seen complete, oldest first, and the epoch each closes.
     pub(crate) closing: VecDeque<(Event, u32)>,
-    /// Freed blocks of other homes that this stream used, by the epoch it must pass.
+    /// Freed blocks of other homes that this stream used, by the epoch it must pass; also some that do not wait any more
+    /// (`Core::waits` says which do).
     pub(crate) waiting: VecDeque<(u32, BlockId)>,
     /// Live and waiting blocks whose home this is.
     pub(crate) out: u32,
