@@ -369,6 +369,44 @@ fn idle_memory_of_a_source_goes_back_with_the_last_hold_on_its_pool() {
     rig.finish();
 }
 
+/// Also where that was a graph's that got its addresses through a route inside of its capture into another pool.
+#[test]
+fn idle_memory_of_a_source_goes_back_with_the_last_graph_of_another_pool() {
+    for by_name in [false, true] {
+        let rig = Rig::new();
+        let (pool, out, _told) = parting(&rig);
+        let graphs = rig.pool("graphs");
+        let capture = || {
+            let inside = rig.alloc.route(pool, RouteFilter::ThisThread).unwrap();
+            rig.alloc.deallocate(rig.alloc.allocate(0, 6 * M, 0, STREAM).unwrap()).unwrap();
+            drop(inside);
+        };
+        let held = match by_name {
+            true => {
+                rig.alloc.begin_capture(graphs, RouteFilter::ThisThread).unwrap();
+                capture();
+                rig.alloc.end_route(graphs).unwrap();
+                None
+            }
+            false => {
+                let begun = rig.alloc.capture(graphs, RouteFilter::ThisThread).unwrap();
+                capture();
+                Some(begun.finish())
+            }
+        };
+        rig.alloc.release_pool(pool).unwrap();
+        assert!(*out.lock().unwrap() >= 6 * M, "the graph has its address");
+        if held.map(drop).is_none() {
+            rig.alloc.release_graph(graphs).unwrap();
+        }
+        assert_eq!(*out.lock().unwrap(), 0, "by name: {by_name}");
+        let gone = rig.alloc.pool_stats(pool);
+        assert!(matches!(gone, Err(Error::Argument { name: "pool", .. })), "{gone:?}");
+        rig.alloc.release_pool(graphs).unwrap();
+        rig.finish();
+    }
+}
+
 /// A source that has no more memory gets back first what its pool holds in vain.
 /// https://github.com/pytorch/pytorch/issues/159674
 #[test]

@@ -173,13 +173,11 @@ impl DeviceAllocator {
         let state = self.device(pool.device)?;
         let mut core = state.core.lock();
         let index = known(&core, pool)?;
-        if !core.unfix_by_name(index) {
-            return Err(Error::State {
-                operation: "releasing a graph's hold on a pool",
-                reason: "no graph holds it; each release needs a capture before it",
-            });
-        }
-        self.pool_was_left(state, core, pool.serial);
+        let left = core.unfix_by_name(index).ok_or(Error::State {
+            operation: "releasing a graph's hold on a pool",
+            reason: "no graph holds it; each release needs a capture before it",
+        })?;
+        self.pools_were_left(state, core, &left);
         Ok(())
     }
 
@@ -222,10 +220,9 @@ impl DeviceAllocator {
     fn forget_graph(&self, pool: PoolId, generation: u64) {
         if let Ok(Some(state)) = self.used(pool.device) {
             let mut core = state.core.lock();
-            if let Some(index) = core.pools.find(pool.serial).filter(|_| core.generation == generation) {
-                core.unfix(index);
-            }
-            self.pool_was_left(state, core, pool.serial);
+            let index = core.pools.find(pool.serial).filter(|_| core.generation == generation);
+            let left = index.map_or_else(|| vec![pool.serial], |index| core.unfix(index));
+            self.pools_were_left(state, core, &left);
         }
     }
 }

@@ -179,7 +179,7 @@ impl DeviceAllocator {
             return Err(unknown(pool));
         }
         core.let_go(index);
-        self.pool_was_left(state, core, pool.serial);
+        self.pools_were_left(state, core, &[pool.serial]);
         Ok(())
     }
 
@@ -252,26 +252,31 @@ impl DeviceAllocator {
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }
-        self.pool_was_left(state, core, serial);
+        self.pools_were_left(state, core, &[serial]);
         true
     }
 
-    /// Ends a call that has given up a hold on a pool, or a graph's on its addresses. If it was the last one, idle memory of
-    /// the pool that is none of the device's goes back: no other pool can use it, and no request for this one comes any
+    /// Ends a call that has given up a hold on pools, or a graph's on their addresses. If it was the last one, idle memory of
+    /// such a pool that is none of the device's goes back: no other pool can use it, and no request for this one comes any
     /// more. Pools that slept for their graphs alone wake.
-    pub(super) fn pool_was_left(&self, state: &Device, mut core: Guard<'_>, serial: u64) {
+    pub(super) fn pools_were_left(&self, state: &Device, mut core: Guard<'_>, serials: &[u64]) {
         let unwanted = core.rouse_emptied();
-        let unheld = |&pool: &PoolIndex| {
-            let of = core.pools.get(pool);
+        let unheld = |pool: &PoolIndex| {
+            let of = core.pools.get(*pool);
             let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.is_of_device());
             elsewhere && of.holders == 0 && !of.is_fixed()
         };
-        let pool = core.pools.find(serial).filter(unheld);
+        let left = serials.iter().filter(|&&serial| core.pools.find(serial).as_ref().is_some_and(unheld));
+        let left: Vec<u64> = left.copied().collect();
         drop(core);
         self.caller(state).drop_content(unwanted);
-        if pool.is_some() {
-            // What is refused stays idle with the pool; emptying the cache tries again and says why.
-            let _refused = state.give_back(&self.caller(state), Choice { pool, ..Choice::ALL }, 0, false);
+        for serial in left {
+            // Others may have come and gone meanwhile.
+            let pool = state.core.lock().pools.find(serial);
+            if pool.is_some() {
+                // What is refused stays idle with the pool; emptying the cache tries again and says why.
+                let _refused = state.give_back(&self.caller(state), Choice { pool, ..Choice::ALL }, 0, false);
+            }
         }
         state.departed.part();
     }

@@ -413,33 +413,34 @@ impl Core {
         self.pools.get_mut(pool).named += 1;
     }
 
-    /// A graph is released by the pool's name; false when there is none. Those that a reset has ended come first: it is
-    /// not known which of all is meant, and the addresses of one that still runs must stay.
-    pub(crate) fn unfix_by_name(&mut self, pool: PoolIndex) -> bool {
+    /// A graph is released by the pool's name, as [`unfix`](Self::unfix); nothing when there is none. Those that a reset has
+    /// ended come first: it is not known which of all is meant, and the addresses of one that still runs must stay.
+    pub(crate) fn unfix_by_name(&mut self, pool: PoolIndex) -> Option<Vec<u64>> {
         let of = self.pools.get_mut(pool);
         if of.ended > 0 {
             of.ended -= 1;
+            let left = vec![of.serial];
             self.reap(pool);
-        } else if of.named > 0 {
-            of.named -= 1;
-            self.unfix(pool);
-        } else {
-            return false;
+            return Some(left);
         }
-        true
+        of.named = of.named.checked_sub(1)?;
+        Some(self.unfix(pool))
     }
 
-    /// A graph is gone.
-    pub(crate) fn unfix(&mut self, pool: PoolIndex) {
+    /// A graph is gone. The public names of the pools whose addresses it had.
+    pub(crate) fn unfix(&mut self, pool: PoolIndex) -> Vec<u64> {
         let of = self.pools.get_mut(pool);
+        let mut left = vec![of.serial];
         of.graphs = of.graphs.saturating_sub(1);
         let hosts = if of.graphs == 0 { core::mem::take(&mut of.hosts) } else { Vec::new() };
         self.list_unfixed(pool);
         for host in hosts {
-            let guests = &mut self.pools.get_mut(host).guests;
-            *guests = guests.saturating_sub(1);
+            let of = self.pools.get_mut(host);
+            of.guests = of.guests.saturating_sub(1);
+            left.push(of.serial);
             self.list_unfixed(host);
         }
+        left
     }
 
     /// Lets others have what is idle of a pool again, unless a graph still has its addresses.
