@@ -261,13 +261,13 @@ impl DeviceAllocator {
     /// more. Pools that slept for their graphs alone wake.
     pub(super) fn pools_were_left(&self, state: &Device, mut core: Guard<'_>, serials: &[u64]) {
         let unwanted = core.rouse_emptied();
-        let unheld = |pool: &PoolIndex| {
-            let of = core.pools.get(*pool);
+        let unheld = |pool: PoolIndex| {
+            let of = core.pools.get(pool);
             let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.is_of_device());
             elsewhere && of.holders == 0 && !of.is_fixed()
         };
-        let left = serials.iter().filter(|&&serial| core.pools.find(serial).as_ref().is_some_and(unheld));
-        let left: Vec<u64> = left.copied().collect();
+        let mut left = serials.to_vec();
+        left.retain(|&serial| core.pools.find(serial).is_some_and(unheld));
         drop(core);
         self.caller(state).drop_content(unwanted);
         for serial in left {

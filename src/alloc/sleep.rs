@@ -81,9 +81,8 @@ struct Begun {
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones, those with a source of their
     /// own, and what holds blocks of a time [without caching](Self::set_caching)), on one device or on all: their memory goes
-    /// back to the device, their
-    /// addresses and live blocks stay. Waits for the streams that used them, and where graphs were captured into them for the
-    /// device, because a graph may run on any stream. Until they wake, nobody may queue work
+    /// back to the device, their addresses and live blocks stay. Waits for the streams that used them, and where graphs were
+    /// captured into them for the device, because a graph may run on any stream. Until they wake, nobody may queue work
     /// on their blocks or run their graphs; other memory is used as always. What a graph has freed in its capture is kept and
     /// comes back as its live blocks do. Pools that sleep already, in either mode, are left as they are; but
     /// memory that a call which failed left behind them goes back.

@@ -500,11 +500,8 @@ impl Core {
     /// Forgets a segment that the driver has taken back; `block` is its only block.
     fn drop_segment(&mut self, block: BlockId) {
         self.forget_vacant(self.blocks[block].segment);
-        let segment = self.segments.remove(self.blocks[block].segment as usize);
-        self.pools.get_mut(segment.class.pool()).firsts.remove(&(segment.base, segment.first));
+        let segment = self.remove_segment(self.blocks[block].segment as usize);
         self.blocks.remove(block);
-        let small = segment.class.is_small();
-        self.tally.segment.sub(small, 1);
         if segment.class.is_classic() {
             self.note(Action::Unmap, segment.base, segment.len, Stream(0));
             self.keep(history::Action::SegmentFree, segment.base, segment.len, Stream(0), segment.class);
@@ -514,17 +511,27 @@ impl Core {
             }
             self.count_reserved(segment.class, -(segment.len as i64));
             self.tally.device_free += 1;
-            if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
-                self.tally.oversize_segments.sub(small, 1);
-            }
-        } else {
-            self.tally.address_space -= segment.span;
-            self.pools.get_mut(segment.class.pool()).address_space -= segment.span;
         }
         self.reap(segment.class.pool());
+    }
+
+    /// Takes a segment out of everything that counts or covers segments; its blocks and its memory are the caller's to see to.
+    pub(super) fn remove_segment(&mut self, index: usize) -> Segment {
+        let segment = self.segments.remove(index);
+        let small = segment.class.is_small();
+        self.tally.segment.sub(small, 1);
+        let pool = self.pools.get_mut(segment.class.pool());
+        pool.firsts.remove(&(segment.base, segment.first));
+        if !segment.class.is_classic() {
+            pool.address_space -= segment.span;
+            self.tally.address_space -= segment.span;
+        } else if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
+            self.tally.oversize_segments.sub(small, 1);
+        }
         if segment.covered {
             self.dropped.push((segment.base, segment.len));
         }
+        segment
     }
 
     /// Ends a run of busy chunks: those whose chunk is gone become a hole, the others free again.

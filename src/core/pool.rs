@@ -461,7 +461,7 @@ impl Core {
     pub(crate) fn reap(&mut self, pool: PoolIndex) {
         let of = self.pools.get(pool);
         let held = of.holders > 0 || of.is_fixed() || of.ended > 0;
-        if pool == DEFAULT || held || !self.pools.get(pool).firsts.is_empty() {
+        if pool == DEFAULT || held || !of.firsts.is_empty() {
             return;
         }
         for state in &mut self.streams {

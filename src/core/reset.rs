@@ -59,19 +59,8 @@ impl Core {
             self.blocks.remove(id);
             id = next;
         }
-        let segment = self.segments.remove(index);
-        self.pools.get_mut(segment.class.pool()).firsts.remove(&(segment.base, segment.first));
+        let segment = self.remove_segment(index);
         self.count_reserved(segment.class, -(segment.mapped as i64));
-        self.tally.segment.sub(segment.class.is_small(), 1);
-        if !segment.class.is_classic() {
-            self.tally.address_space -= segment.span;
-            self.pools.get_mut(segment.class.pool()).address_space -= segment.span;
-        } else if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
-            self.tally.oversize_segments.sub(segment.class.is_small(), 1);
-        }
-        if segment.covered {
-            self.dropped.push((segment.base, segment.len));
-        }
     }
 
     /// Lets all streams but the default one end; the front's places of them.

@@ -24,6 +24,11 @@ pub(crate) struct Choice {
 impl Choice {
     /// All of it.
     pub(crate) const ALL: Self = Self { pool: None, since: u64::MAX, look: usize::MAX, from: [NONE; 2] };
+
+    /// Whether not all is looked at in one go, so that the next look goes on where this one stopped.
+    fn is_bounded(self) -> bool {
+        self.look < usize::MAX
+    }
 }
 
 impl Core {
@@ -213,7 +218,7 @@ impl Core {
         }
         let next = listed.next().unwrap_or(NONE);
         drop(listed);
-        if choice.look < usize::MAX {
+        if choice.is_bounded() {
             self.decay_from[0] = next;
         }
         found.into_iter().map(|(id, addr, end)| self.seize(id, addr, end)).collect()
@@ -292,13 +297,12 @@ impl Core {
                 ids.push(id);
             }
         }
-        if choice.look < usize::MAX {
-            let next = listed.next();
-            drop(listed);
-            self.decay_from[1] = next.unwrap_or(NONE);
+        let next = listed.next().unwrap_or(NONE);
+        drop(listed);
+        if choice.is_bounded() {
+            self.decay_from[1] = next;
             return ids;
         }
-        drop(listed);
         let mut over = found.saturating_sub(bytes);
         for at in (0..ids.len()).rev() {
             let len = self.blocks[ids[at]].len;

@@ -93,10 +93,13 @@ impl Core {
     /// Takes quiescent wide chunks of at least `wanted` granules together, or all there are, out of idle blocks,
     /// longest idle first, and marks them busy.
     pub(super) fn idle_wide(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
+        if self.wide_chunks == 0 {
+            return Vec::new();
+        }
         let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
         let mut listed = self.listed(choice.from[0], false);
-        while self.wide_chunks > 0 && left > 0 && look > 0 {
+        while left > 0 && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
             let block = &self.blocks[id];

@@ -262,13 +262,10 @@ impl Lane {
         mut is_over: impl FnMut(&Waiter) -> bool,
         mut ended: impl FnMut(&Waiter),
     ) -> bool {
-        let Some(slots) = self.slots.get() else { return false };
         let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
-        let blocks = tail.wrapping_sub(head);
-        let mixed = self.mixed(head, blocks);
+        let mixed = self.mixed(head, tail.wrapping_sub(head)) as usize;
         let mut any = false;
-        for step in 0..blocks {
-            let slot = &slots[head.wrapping_add(step) as usize % SLOTS];
+        for (step, slot) in self.blocks().enumerate() {
             if !is_over(slot) {
                 if step >= mixed {
                     break;
