@@ -121,7 +121,8 @@ pub struct BlockInfo {
 /// 2. epochs that are found to be over, of events under way and of events recorded now;
 /// 3. chunks without an address, new ones within the headroom, quiescent idle ones moved from elsewhere,
 ///    new ones beyond the headroom (with room to spare, a wait of the stream on the device comes before
-///    these where it opens much);
+///    these where it opens much); where there are none, free blocks among large ones for a small request and the
+///    other way round, and those of pools that lend;
 /// 4. idle memory that cannot be moved is given back (classic segments; for a classic request idle chunks);
 /// 5. framework callbacks are asked to free something ([`add_memory_callback`](Self::add_memory_callback)), and what was
 ///    imported, dropped and is not in use any more is released;

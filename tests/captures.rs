@@ -159,6 +159,21 @@ fn running_out_of_memory_does_not_break_a_capture() {
 }
 
 #[test]
+fn a_small_request_gets_what_is_large_before_it_fails_in_a_capture() {
+    let rig = rig(32 * MIB);
+    rig.begin();
+    let capture = rig.allocator.capture(rig.pool, rig.filter()).unwrap();
+    let large = rig.on_stream(31 * MIB);
+    rig.allocator.deallocate(large).unwrap();
+    let small = rig.on_stream(MIB / 2);
+    assert_eq!((small, rig.reserved()), (large, 32 * MIB as i64));
+    drop(capture);
+    rig.end();
+    rig.allocator.deallocate(small).unwrap();
+    rig.allocator.check().unwrap();
+}
+
+#[test]
 fn a_checkpoint_brings_the_same_blocks_back() {
     let rig = rig(1 << 30);
     let graph = rig.allocator.capture(rig.pool, RouteFilter::All).unwrap().finish();

@@ -41,6 +41,66 @@ fn apart(world: &mut World, count: usize, bytes: u64, stream: Stream) -> Vec<Dev
     (0..count).map(|_| pair(world)).collect()
 }
 
+/// Allocates where something is free already: nothing is mapped, given back or waited for.
+#[track_caller]
+fn alloc_where_it_is(world: &mut World, bytes: u64, stream: Stream) -> DevicePtr {
+    let before = world.sim.counters();
+    let block = world.alloc(bytes, stream);
+    let mut calls = world.calls_since(&before);
+    calls.retain(|name, _| name.contains("Map") || name.contains("Free"));
+    assert_eq!((calls, waits(world, &before)), Default::default());
+    block
+}
+
+/// Small and large blocks are kept apart, but a request does not fail for that.
+#[test]
+fn a_small_request_takes_what_is_free_among_large_blocks() {
+    for conf in ["", "front_cache:False", CLASSIC] {
+        let mut world = Setup::default().conf(conf).capacity(60 * M).build();
+        let s0 = world.stream();
+        let mut blocks = Vec::new();
+        while let Ok(block) = world.try_alloc(0, 5 * M / 4, 0, s0) {
+            blocks.push(block);
+        }
+        world.free(blocks[2]);
+        let end = blocks[2].0 + world.block(blocks[1]);
+        let small: Vec<DevicePtr> = (0..3).map(|_| alloc_where_it_is(&mut world, 3 * M / 8, s0)).collect();
+        assert!(small.iter().all(|ptr| (blocks[2].0..end).contains(&ptr.0)), "{conf}: {small:x?}");
+        world.alloc.shrink_in_place(small[1], M / 4).expect("shorter");
+        let shorter = world.live.get_mut(&small[1].0).expect("live");
+        shorter.requested = M / 4;
+        let shorter = shorter.clone();
+        world.write_marks(small[1].0, &shorter);
+        assert!(!world.alloc.grow_in_place(small[1], M).expect("an answer"), "the next one is behind it");
+        for _ in 0..2 {
+            world.free(small[0]);
+            assert_eq!(alloc_where_it_is(&mut world, 3 * M / 8, s0), small[0]);
+        }
+        small.into_iter().for_each(|ptr| world.free(ptr));
+        assert_eq!(alloc_where_it_is(&mut world, 5 * M / 4, s0), blocks[2], "{conf}: they became one again");
+        world.close();
+    }
+}
+
+/// The other way round, where too little is free for a chunk to move.
+#[test]
+fn a_large_request_takes_what_is_free_among_small_blocks() {
+    for conf in ["", "front_cache:False", CLASSIC] {
+        let mut world = Setup::default().conf(conf).capacity(40 * M).build();
+        let s0 = world.stream();
+        let blocks: Vec<DevicePtr> = (0..80).map(|_| world.alloc(M / 2, s0)).collect();
+        blocks[5..8].iter().for_each(|&ptr| world.free(ptr));
+        for _ in 0..2 {
+            let large = alloc_where_it_is(&mut world, 3 * M / 2, s0);
+            assert_eq!(large, blocks[5], "{conf}");
+            world.free(large);
+        }
+        let again: Vec<DevicePtr> = (0..3).map(|_| alloc_where_it_is(&mut world, M / 2, s0)).collect();
+        assert_eq!(again, blocks[5..8], "{conf}");
+        world.close();
+    }
+}
+
 /// A search looks at 32 blocks of about one size. Where there is nothing else it looks at all of them.
 #[test]
 fn the_only_block_that_fits_is_found_behind_many_that_do_not() {

@@ -224,6 +224,8 @@ fn a_pool_that_lends_serves_the_default_pool_before_it_fails() {
         if let Ok(more) = more {
             assert!(blocks.contains(&more));
         }
+        let small = allocator.allocate(0, MIB / 2, 0, STREAM);
+        assert_eq!(small.is_ok(), lends, "what is free is large, and serves small requests too: {small:?}");
         allocator.check().unwrap();
     }
 }

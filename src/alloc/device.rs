@@ -245,13 +245,16 @@ impl Device {
         let block = &core.blocks[id];
         let (address, len, requested, home) = (block.addr, block.len, block.requested, block.home);
         // The front knows blocks by stream and size only: those of other pools stay with the core, and so do
-        // blocks that an export holds, which must not be handed out again when they are freed, and claimed ones.
+        // blocks that an export holds, which must not be handed out again when they are freed, claimed ones, and large ones
+        // among the small.
         let restful = block.uses == 0
             && requested < MOST_REQUESTED
             && block.class.pool() == DEFAULT
+            && (!block.class.is_small() || Class::of(requested).is_small())
             && !block.claimed
             && !core.is_exported(id);
-        // The map has room for so many starts of large blocks as fit; a shorter piece may have been claimed.
+        // The map has room for so many starts of large blocks as fit; a shorter piece may have been claimed, or lie there
+        // because memory was short.
         let fits = block.class.is_small() || len > SMALL_LIMIT;
         if fits && core.segments[block.segment as usize].covered {
             let place = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_PLACE);

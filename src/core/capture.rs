@@ -28,7 +28,8 @@ impl Core {
         if let Some(step) = step {
             return step;
         }
-        if let Some(id) = self.search_all(request).or_else(|| self.borrow(request)) {
+        let found = self.search_all(request).or_else(|| self.search_other_size(request));
+        if let Some(id) = found.or_else(|| self.borrow(request)) {
             return Step::Ready(id);
         }
         let error = self.out_of_memory(request);

@@ -332,7 +332,7 @@ impl Core {
             || class.is_classic_large()
                 // Of host memory every byte is locked: what is left is cut off, and merged again later.
                 && self.limits.host_page.is_none()
-                && (rest <= super::segment::SMALL_LIMIT
+                && (rest <= super::segment::SMALL_LIMIT && len > super::segment::SMALL_LIMIT
                     || len >= self.config.max_split_size.unwrap_or(u64::MAX));
         let len = if whole { block.end() - start } else { len };
         self.carve(id, start, len)

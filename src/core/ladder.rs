@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `Search` | free blocks of the stream, then quiescent ones of other streams |
 //! | `Flushed` | the same, after the front cache gave its blocks back |
-//! | `Map` | finished epochs; then chunks: cached ones, new ones within the headroom, idle ones moved, new ones beyond it |
+//! | `Map` | finished epochs; then chunks: cached ones, new ones within the headroom, idle ones moved, new ones beyond it; then free blocks among those of the other size, and of pools that lend |
 //! | `Released` | idle classic segments, idle wide chunks, and for a classic request idle chunks, are given back |
 //! | `Asked` | framework callbacks are asked to free something, one after the other |
 //! | `Joined` | the request's stream waits for others on the device; from here on the soft limit does not count |
@@ -143,7 +143,7 @@ impl Core {
                 return Step::Ready(id);
             }
             if !request.soft
-                && let Some(id) = self.borrow(request)
+                && let Some(id) = self.search_other_size(request).or_else(|| self.borrow(request))
             {
                 return Step::Ready(id);
             }
@@ -234,11 +234,21 @@ impl Core {
         if request.extends.is_some() {
             return None;
         }
+        self.take_any_of(self.classes_for(request), request)
+    }
+
+    /// The same among what is free for requests of the other size: what it pins there matters less than that
+    /// the request is served.
+    pub(super) fn search_other_size(&mut self, request: &Request) -> Option<BlockId> {
+        if request.extends.is_some() || request.class.is_growing() {
+            return None;
+        }
+        self.take_any_of(self.classes_for(request).map(Class::other_size), request)
+    }
+
+    fn take_any_of(&mut self, classes: [Class; 2], request: &Request) -> Option<BlockId> {
         let (len, align, stream) = (request.len, request.align, request.stream);
-        let id = self
-            .classes_for(request)
-            .into_iter()
-            .find_map(|class| self.take_any(class, len, align, stream))?;
+        let id = classes.into_iter().find_map(|class| self.take_any(class, len, align, stream))?;
         self.hand_out(id, request.requested, stream);
         Some(id)
     }

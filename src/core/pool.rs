@@ -512,8 +512,8 @@ impl Core {
         let lenders: Vec<PoolIndex> =
             self.pools.indices().filter(|&pool| self.pools.get(pool).lends()).collect();
         let classes = lenders.into_iter().flat_map(|pool| {
-            let class = request.class.within(pool);
-            [class, class.classic()]
+            let (class, other) = (request.class.within(pool), request.class.within(pool).other_size());
+            [class, class.classic(), other, other.classic()]
         });
         for class in classes {
             let own = self.take(class, request.len, request.align, request.stream);

@@ -9,7 +9,7 @@ use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
 use super::remedies::is_idle;
-use super::segment::{Class, SMALL_LIMIT, Segment};
+use super::segment::{Class, Segment};
 use super::stream::StreamId;
 use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use crate::hook::Action;
@@ -118,13 +118,7 @@ impl Core {
         let block = bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0);
         let divisions = self.config.roundup_divisions_for(block);
         let block = if divisions > 1 { round_down_to_division(block, divisions) } else { block };
-        let fit = block.saturating_sub(self.limits.pad);
-        match class.is_small() {
-            true => fit.min(SMALL_LIMIT),
-            // What is so small is asked for in the other class.
-            false if fit <= SMALL_LIMIT => 0,
-            false => fit,
-        }
+        block.saturating_sub(self.limits.pad)
     }
 
     /// Free bytes of growable segments that share their chunk with something that is not free. Neighbours that are not

@@ -58,6 +58,11 @@ impl Class {
         Self(self.0 | Self::CLASSIC)
     }
 
+    /// The class of the same pool and the same kind of segments that serves requests of the other size.
+    pub(crate) fn other_size(self) -> Self {
+        Self(self.0 ^ Self::LARGE)
+    }
+
     /// All classes of a pool.
     pub(crate) fn all(pool: PoolIndex) -> [Self; KINDS] {
         core::array::from_fn(|kind| Self(kind as u32).within(pool))
