@@ -143,6 +143,37 @@ fn a_graph_that_is_gone_keeps_no_pool_inside_of_its_capture() {
     }
 }
 
+/// A request that several captures take is in the graphs of all, whether the newest of them or a route inside of them
+/// sends it to its pool: the addresses stay until the last of these graphs is gone.
+#[test]
+fn what_captures_inside_of_captures_get_stays_for_all_their_graphs() {
+    for last in 0..3 {
+        let (sim, allocator) = rig();
+        let pools = [(); 3].map(|()| allocator.create_pool(0, PoolOptions::default()).expect("a pool"));
+        let begun = pools.map(|pool| allocator.capture(pool, RouteFilter::ThisThread).expect("a capture"));
+        let entered = allocator.create_pool(0, PoolOptions::default()).expect("a pool");
+        let inner = allocator.allocate(0, 4 * M, 0, STREAM).unwrap();
+        let route = allocator.route(entered, RouteFilter::ThisThread).unwrap();
+        let inside = allocator.allocate(0, 6 * M, 0, STREAM).unwrap();
+        drop(route);
+        assert_eq!(allocator.block_info(inner).unwrap().pool, pools[2]);
+        assert_eq!(allocator.block_info(inside).unwrap().pool, entered);
+        let mut graphs = begun.map(|capture| Some(capture.finish()));
+        for block in [inner, inside] {
+            allocator.deallocate(block).unwrap();
+        }
+        (0..3).filter(|&at| at != last).for_each(|at| drop(graphs[at].take()));
+        allocator.empty_cache(None).unwrap();
+        assert!(sim.is_backed(inner.0, 4 * M) && sim.is_backed(inside.0, 6 * M), "graph {last} has them");
+        drop(graphs[last].take());
+        for pool in pools.into_iter().chain([entered]) {
+            allocator.release_pool(pool).unwrap();
+        }
+        finish(&sim, &allocator);
+        assert!(allocator.pool_stats(entered).is_err());
+    }
+}
+
 /// Only what a capture gets is baked into its graph.
 #[test]
 fn a_request_that_fails_inside_of_a_capture_keeps_no_pool() {

@@ -118,8 +118,8 @@ impl DeviceAllocator {
     /// share a pool if they never run at the same time, and run in the order they were captured in or use no results of one
     /// another, as in PyTorch. To be called before the driver begins to capture: streams whose work on the pool's free memory may not be over are
     /// asked now, by an event each, because they cannot be later, and no event that another thread is recording comes into the
-    /// capture. Where a route that begins inside of the capture sends a request that the filter takes to another pool, the
-    /// addresses of that one stay mapped too (those of the default pool do not). Until the capture ends, nothing of the device's memory is moved or given back: a request that free and
+    /// capture. Where a route that begins inside of the capture, also that of another capture, sends a request that the filter takes
+    /// to another pool, the addresses of that one stay mapped too (those of the default pool do not). Until the capture ends, nothing of the device's memory is moved or given back: a request that free and
     /// new memory cannot serve fails, and its error says so.
     ///
     /// # Errors

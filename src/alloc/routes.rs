@@ -8,6 +8,8 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::thread::ThreadId;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::DeviceAllocator;
 use super::device::Device;
 use crate::driver::Stream;
@@ -148,23 +150,25 @@ impl Routes {
     /// into the same graph as another; it is asked without the lock.
     pub(super) fn find(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> Option<Found> {
         let routes = self.list.lock().routes.clone();
-        let mut accepting = routes.iter().rev().filter(|route| route.filter.accepts(stream, captured_with));
-        let newest = accepting.next()?;
-        let inside = newest.capture.is_none() && routes.iter().any(|route| route.capture.is_some());
-        let capture =
-            if inside { accepting.find_map(|route| Some((route.pool, route.capture?))) } else { None };
-        Some(Found { pool: newest.pool, capture })
+        let accepts = |route: &&Route| route.filter.accepts(stream, captured_with);
+        let mut older = routes.iter().rev();
+        let pool = older.find(accepts)?.pool;
+        let captures = older.filter(|route| route.capture.is_some() && route.pool != pool).filter(accepts);
+        Some(Found {
+            pool,
+            captures: captures.filter_map(|route| Some((route.pool, route.capture?))).collect(),
+        })
     }
 }
 
 /// Where a request is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The pool's serial.
     pub(super) pool: u64,
-    /// A capture that the route lies inside of and that takes the request too: its pool, and how often the device had been
-    /// reset when it began. The graph gets the address.
-    pub(super) capture: Option<(u64, u64)>,
+    /// Captures into other pools that the route lies inside of and that take the request too: their pools, and how often the
+    /// device had been reset when they began. Their graphs get the address.
+    pub(super) captures: SmallVec<[(u64, u64); 1]>,
 }
 
 impl DeviceAllocator {
@@ -183,14 +187,14 @@ impl DeviceAllocator {
         loop {
             let answer = request(found.pool);
             // Until the capture ends nothing is unmapped: only now is it known that the pool has given it an address.
-            if let (Some(capture), true) = (found.capture, answer.is_ok()) {
-                state.bake_in(found.pool, capture);
+            if answer.is_ok() && !found.captures.is_empty() {
+                state.bake_in(found.pool, &found.captures);
             }
             if !matches!(answer, Err(Error::Argument { name: "pool", .. })) {
                 return answer;
             }
-            let now = self.find_route(state, stream);
-            if core::mem::replace(&mut found, now) == now {
+            let before = core::mem::replace(&mut found, self.find_route(state, stream));
+            if found == before {
                 return answer;
             }
         }
@@ -205,15 +209,17 @@ impl DeviceAllocator {
 }
 
 impl Device {
-    /// Sees to it that a pool's addresses stay for the graphs of a capture's pool: a request of the capture has got one of
-    /// them, through a route inside of it.
+    /// Sees to it that a pool's addresses stay for the graphs of captures' pools: a request of these captures has got one of
+    /// them, through a route inside of them.
     #[cold]
-    fn bake_in(&self, pool: u64, (capture, generation): (u64, u64)) {
+    fn bake_in(&self, pool: u64, captures: &[(u64, u64)]) {
         let mut core = self.core.lock();
-        if core.generation == generation
-            && let (Some(pool), Some(into)) = (core.pools.find(pool), core.pools.find(capture))
-        {
-            core.bake_in(pool, into);
+        for &(capture, generation) in captures {
+            if core.generation == generation
+                && let (Some(pool), Some(into)) = (core.pools.find(pool), core.pools.find(capture))
+            {
+                core.bake_in(pool, into);
+            }
         }
     }
 }
