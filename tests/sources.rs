@@ -407,6 +407,26 @@ fn idle_memory_of_a_source_goes_back_with_the_last_graph_of_another_pool() {
     }
 }
 
+/// While a graph is captured nothing goes back; then it does.
+#[test]
+fn idle_memory_of_a_source_goes_back_when_a_capture_has_ended() {
+    let rig = Rig::new();
+    let (pool, out, _told) = parting(&rig);
+    let graphs = rig.pool("graphs");
+    rig.alloc.deallocate(rig.alloc.allocate_in(pool, 30 * M, 0, STREAM).unwrap()).unwrap();
+    let captures = [(); 2].map(|()| rig.alloc.capture(graphs, RouteFilter::ThisThread).unwrap());
+    rig.alloc.release_pool(pool).unwrap();
+    let [first, second] = captures.map(|capture| {
+        assert_eq!(*out.lock().unwrap(), 30 * M, "a graph is being captured");
+        capture.finish()
+    });
+    assert_eq!(*out.lock().unwrap(), 0);
+    assert!(rig.alloc.pool_stats(pool).is_err());
+    drop((first, second));
+    rig.alloc.release_pool(graphs).unwrap();
+    rig.finish();
+}
+
 /// A source that has no more memory gets back first what its pool holds in vain.
 /// https://github.com/pytorch/pytorch/issues/159674
 #[test]

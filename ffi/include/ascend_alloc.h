@@ -1677,8 +1677,8 @@ uint64_t ascend_alloc_pool_default(int device);
 /*
  Gives up the hold on a pool that ascend_alloc_pool_create made, which is possible once. Live blocks stay valid; what is
  idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number. Once
- nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool; what
- is still in use goes with ascend_alloc_empty_cache.
+ nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool (while
+ a graph is captured on the device, when that has ended); what is still in use goes with ascend_alloc_empty_cache.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */
@@ -1773,8 +1773,8 @@ int ascend_alloc_pool_end(uint64_t pool);
  pool if they never run at the same time, and run in the order they were captured in or use no results of one another. The default pool is refused;
  ASCEND_ALLOC_STATUS_STATE while the pool sleeps. To be called before the driver begins to capture: streams that may
  still use the pool's free memory are asked now, by an event each, and no event that another thread is recording comes
- into the graph. Where a route that begins later sends a request that the filter takes to another pool, the addresses of
- that one stay mapped too (those of the default pool do not).
+ into the graph. Where a route that begins later, also that of another capture, sends a request that the filter takes to
+ another pool, the addresses of that one stay mapped too (those of the default pool do not).
 
  Callable from any thread.
  */

@@ -164,8 +164,8 @@ impl DeviceAllocator {
 
     /// Gives up the hold on a pool that [`create_pool`](Self::create_pool) made. Live blocks stay valid; what
     /// is idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its name.
-    /// Once nobody holds it any more, idle memory of a source goes back, because it serves no other pool; what is in use,
-    /// or refused, then goes with [`empty_cache`](Self::empty_cache).
+    /// Once nobody holds it any more, idle memory of a source goes back, because it serves no other pool (while a graph is captured
+    /// on the device, when that has ended); what is in use, or refused, then goes with [`empty_cache`](Self::empty_cache).
     ///
     /// # Errors
     ///
@@ -248,11 +248,17 @@ impl DeviceAllocator {
         let Some((serial, capture)) = state.routes.end(number) else { return false };
         let mut core = state.core.lock();
         // A reset of the device has ended all captures from before it.
-        core.capturing -= u32::from(capture == Some(core.generation));
+        let captured = capture == Some(core.generation);
+        core.capturing -= u32::from(captured);
+        let left = match captured && core.capturing == 0 {
+            // Nothing has gone back while they ran.
+            true => core.pools.indices().map(|pool| core.pools.get(pool).serial).collect(),
+            false => vec![serial],
+        };
         if let Some(index) = core.pools.find(serial) {
             core.let_go(index);
         }
-        self.pools_were_left(state, core, &[serial]);
+        self.pools_were_left(state, core, &left);
         true
     }
 
