@@ -553,6 +553,33 @@ fn a_soft_limit_makes_a_pool_take_idle_memory_first() {
     }
 }
 
+/// Nothing can be moved there, so what the pool has idle goes back before it gets more.
+#[test]
+fn a_soft_limit_has_idle_fixed_blocks_of_the_pool_go_back_first() {
+    for (limit, sourced) in [(None, false), (Some(40 * MIB), false), (Some(40 * MIB), true)] {
+        let (sim, allocator) = rig(1 << 30);
+        let source = Arc::new(Elsewhere { most: 8, ..Elsewhere::default() });
+        let mut options = PoolOptions::default();
+        (options.soft_limit, options.expandable) = (limit, Some(false));
+        options.source = sourced.then(|| source.clone() as Arc<dyn PoolSource>);
+        let pool = allocator.create_pool(0, options).unwrap();
+        let on = |bytes| allocator.allocate_in(pool, bytes, 0, STREAM).unwrap();
+        let reserved = || allocator.pool_stats(pool).unwrap().reserved_bytes.all.current as u64 / MIB;
+        let others = allocator.allocate(0, 100 * MIB, 0, STREAM).unwrap();
+        allocator.deallocate(others).unwrap();
+        let [a, b] = [on(11 * MIB), on(15 * MIB)];
+        allocator.deallocate(a).unwrap();
+        assert_eq!(reserved(), 28);
+        let c = on(19 * MIB);
+        assert_eq!(reserved(), if limit.is_some() { 36 } else { 48 });
+        let d = on(29 * MIB);
+        assert_eq!(reserved(), if limit.is_some() { 66 } else { 78 }, "nothing fails because of it");
+        [b, c, d].into_iter().for_each(|ptr| allocator.deallocate(ptr).unwrap());
+        assert_eq!(sim.count("aclrtFreePhysical"), 0, "others keep what they have");
+        allocator.check().unwrap();
+    }
+}
+
 /// A place that is tried and given up cuts merged blocks again: the request must not merge them for ever.
 #[test]
 fn a_request_that_unsplit_blocks_cannot_serve_ends() {

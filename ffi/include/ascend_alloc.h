@@ -680,8 +680,8 @@ typedef struct ascend_alloc_pool_options_t {
    */
   const char *tag;
   /*
-   Above this it takes idle memory from elsewhere before it asks the device; 0 for never. Nothing fails because of
-   it; segments that cannot grow, for which nothing can be moved, do not heed it.
+   Above this it takes idle memory from elsewhere before it asks the device; segments that cannot grow, for which
+   nothing can be moved, are given back first where they are idle. 0 for never. Nothing fails because of it.
    */
   size_t soft_limit;
   /*

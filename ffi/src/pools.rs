@@ -55,8 +55,8 @@ pub struct AscendAllocPoolOptions {
     pub struct_size: usize,
     /// A name for people, and for putting pools to sleep; null for none. Several pools may have the same. Copied.
     pub tag: *const c_char,
-    /// Above this it takes idle memory from elsewhere before it asks the device; 0 for never. Nothing fails because of
-    /// it; segments that cannot grow, for which nothing can be moved, do not heed it.
+    /// Above this it takes idle memory from elsewhere before it asks the device; segments that cannot grow, for which
+    /// nothing can be moved, are given back first where they are idle. 0 for never. Nothing fails because of it.
     pub soft_limit: usize,
     /// Where its memory comes from, if not from the device's driver; null for that. It then neither grows
     /// nor moves nor sleeps, and counts towards no limit.

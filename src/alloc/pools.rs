@@ -42,8 +42,8 @@ pub struct PoolOptions {
     /// Its free blocks serve the default pool before that runs out of memory. While any lent block lives, the pool cannot be
     /// put to sleep; a restored checkpoint leaves lent blocks alone. Lent blocks do not grow in place.
     pub use_on_oom: bool,
-    /// Above this it takes idle memory from elsewhere before it asks the device. Nothing fails because of it, and fixed
-    /// blocks (`expandable_segments:False`, or of a source), for which nothing can be moved, do not heed it.
+    /// Above this it takes idle memory from elsewhere before it asks the device; fixed blocks (`expandable_segments:False`,
+    /// or of a source), for which nothing can be moved, are given back first where they are idle. Nothing fails because of it.
     pub soft_limit: Option<u64>,
     /// Where its memory comes from, if not from the device's driver. Its segments neither grow nor move then, and
     /// count towards no limit.

@@ -401,6 +401,9 @@ impl Core {
     fn classic_step(&mut self, request: &mut Request) -> Option<Step> {
         let class = request.class.classic();
         let bytes = self.classic_len(request);
+        if let Some(step) = self.heed_soft_limit(class, bytes, request) {
+            return Some(step);
+        }
         if self.is_sourced(class) {
             return self.new_classic(request);
         }
@@ -428,6 +431,21 @@ impl Core {
             Some(Chunks::WaitFirst(gone)) => Some(self.wait_for_device_to_end(&gone)),
             _ => self.new_classic(request),
         }
+    }
+
+    /// What a pool has to give back before it gets a classic segment beyond its own soft limit.
+    fn heed_soft_limit(&mut self, class: Class, bytes: u64, request: &mut Request) -> Option<Step> {
+        let over = self.over_soft_limit(class.pool(), bytes);
+        if over == 0 || !request.may_give_back(self.limits.total) {
+            return None;
+        }
+        if !request.closed && self.can_close() {
+            request.closed = true;
+            request.polled = false;
+            return self.close_all();
+        }
+        let back = self.idle_of_pool(class.pool(), over);
+        (!back.is_empty()).then_some(Step::GiveBack(back))
     }
 
     /// What is to be done first where destroyed streams hold so many bytes back. With room to spare nobody is held up for it:

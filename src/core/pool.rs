@@ -574,8 +574,14 @@ impl Core {
 
     /// Whether a pool would hold more than its soft limit with so many bytes more.
     pub(crate) fn past_soft_limit(&self, pool: PoolIndex, more: u64) -> bool {
+        self.over_soft_limit(pool, more) > 0
+    }
+
+    /// By how many bytes.
+    pub(super) fn over_soft_limit(&self, pool: PoolIndex, more: u64) -> u64 {
         let pool = self.pools.get(pool);
-        pool.rules.soft_limit.is_some_and(|limit| pool.reserved.stats[0].current as u64 + more > limit)
+        let held = pool.reserved.stats[0].current as u64 + more;
+        pool.rules.soft_limit.map_or(0, |limit| held.saturating_sub(limit))
     }
 
     /// The free blocks of a pool.

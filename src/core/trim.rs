@@ -45,6 +45,12 @@ impl Core {
         self.take_classic(ids)
     }
 
+    /// The same of one pool, wherever its memory is from.
+    pub(crate) fn idle_of_pool(&mut self, pool: PoolIndex, bytes: u64) -> GiveBack {
+        let ids = self.idle_segments_of(Choice { pool: Some(pool), ..Choice::ALL }, bytes, |_, _| true);
+        self.take_classic(ids)
+    }
+
     /// Quiescent idle memory of the device of at least `bytes` bytes, or all there is: longest idle first, with
     /// `chunks` those of growable segments before classic segments.
     pub(crate) fn idle_memory(&mut self, choice: Choice, bytes: u64, chunks: bool) -> GiveBack {
