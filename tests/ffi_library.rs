@@ -12,6 +12,8 @@ use c_library::{ROOT, folder, run, say, shared, simulator};
 
 static LIBRARY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("library"));
 
+static POOLS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("pools"));
+
 static LIFETIME: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("lifetime"));
 
 static HOSTILE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("hostile"));
@@ -41,26 +43,27 @@ fn requests_with_attributes() {
 
 #[test]
 fn pools_and_routes() {
-    scenario(&LIBRARY, "pools");
-    scenario(&LIBRARY, "sources");
+    scenario(&POOLS, "pools");
+    scenario(&POOLS, "sources");
+    scenario(&POOLS, "shared_sources");
 }
 
 #[test]
 fn captures_and_checkpoints() {
-    scenario(&LIBRARY, "captures");
+    scenario(&POOLS, "captures");
 }
 
 #[test]
 fn sleep_and_wake() {
-    scenario(&LIBRARY, "sleeping");
-    scenario(&LIBRARY, "tagged");
+    scenario(&POOLS, "sleeping");
+    scenario(&POOLS, "tagged");
 }
 
 /// Serving frameworks have their users switch growable segments off for the sake of sleep, which needs them here.
 /// https://github.com/modelscope/ms-swift/issues/6636
 #[test]
 fn tags_sleep_without_growable_segments() {
-    for program in LIBRARY.iter() {
+    for program in POOLS.iter() {
         let mut command = command(program);
         command.arg("tagged").env("PYTORCH_NPU_ALLOC_CONF", "expandable_segments:False");
         holds("tagged", &run(&mut command));
@@ -195,7 +198,7 @@ fn valgrind_finds_nothing() {
     assert!(version.status.success());
     let programs = [
         (&LIBRARY[0], "basics"),
-        (&LIBRARY[0], "pools"),
+        (&POOLS[0], "pools"),
         (&HOSTILE[0], "structs"),
         (&FRAMEWORKS[0], "submit"),
         (&FRAMEWORKS[0], "finish"),

@@ -686,7 +686,8 @@ typedef struct ascend_alloc_pool_options_t {
   size_t soft_limit;
   /*
    Where its memory comes from, if not from the device's driver; null for that. It then neither grows
-   nor moves nor sleeps, and counts towards no limit.
+   nor moves nor sleeps, and counts towards no limit. Pools with the same functions and source_user share a source: if
+   that is short, it gets idle memory of all of them back first.
    */
   ascend_alloc_source_malloc_t source_malloc;
   /*

@@ -1,15 +1,19 @@
 //! Pools, the routes that lead requests to them, and captures.
 
 use core::ffi::{c_char, c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use allocator::driver::{DeviceId, Stream};
 use allocator::{EmptyOptions, PoolId, PoolOptions, PoolSource, RouteFilter};
+use parking_lot::Mutex;
 
 use crate::arguments::{self, AscendAllocRelease, Held, Versioned};
 use crate::guard;
 use crate::process::{self, Failure, argument};
 use crate::stats::AscendAllocStatArray;
+
+/// The functions that pools have their memory from.
+static FUNCTIONS: Mutex<Vec<Weak<Functions>>> = Mutex::new(Vec::new());
 
 /// Bits of a pool's number that hold its serial; the rest is the device and one.
 const SERIAL_BITS: u32 = 40;
@@ -59,7 +63,8 @@ pub struct AscendAllocPoolOptions {
     /// nothing can be moved, are given back first where they are idle. 0 for never. Nothing fails because of it.
     pub soft_limit: usize,
     /// Where its memory comes from, if not from the device's driver; null for that. It then neither grows
-    /// nor moves nor sleeps, and counts towards no limit.
+    /// nor moves nor sleeps, and counts towards no limit. Pools with the same functions and source_user share a source: if
+    /// that is short, it gets idle memory of all of them back first.
     pub source_malloc: AscendAllocSourceMalloc,
     /// Takes that memory back; not null if source_malloc is not.
     pub source_free: AscendAllocSourceFree,
@@ -417,11 +422,31 @@ struct Functions {
     user: Held,
 }
 
+impl Functions {
+    /// The one object for these functions and that pointer, so that pools with the same ones have the same source.
+    fn shared(self) -> Arc<Self> {
+        let mut all = FUNCTIONS.lock();
+        all.retain(|known| known.strong_count() > 0);
+        let known = all.iter().filter_map(Weak::upgrade).find(|known| known.is(&self));
+        known.unwrap_or_else(|| {
+            let new = Arc::new(self);
+            all.push(Arc::downgrade(&new));
+            new
+        })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        core::ptr::fn_addr_eq(self.malloc, other.malloc)
+            && core::ptr::fn_addr_eq(self.free, other.free)
+            && self.user.user() == other.user.user()
+    }
+}
+
 fn source(options: &AscendAllocPoolOptions) -> Result<Option<Arc<dyn PoolSource>>, Failure> {
     match (options.source_malloc, options.source_free) {
         (None, None) => Ok(None),
         (Some(malloc), Some(free)) => {
-            Ok(Some(Arc::new(Functions { malloc, free, user: Held::new(options.source_user, None) })))
+            Ok(Some(Functions { malloc, free, user: Held::new(options.source_user, None) }.shared()))
         }
         _ => Err(argument("only one of options->source_malloc and source_free is null".to_owned())),
     }

@@ -51,6 +51,34 @@ static inline int64_t allocated(int device) {
     return stats_of(device).allocated_bytes.all.current;
 }
 
+/* What nearly all scenarios begin with. */
+static inline void set_up_on(int device) {
+    ACL(aclInit(NULL));
+    ACL(aclrtSetDevice(device));
+    OK(ascend_alloc_init(NULL));
+}
+
+static inline void set_up(void) {
+    set_up_on(0);
+}
+
+static inline void bytes_to(void *target, int value, size_t count) {
+    ACL(aclrtMemset(target, count, value, count));
+}
+
+static inline int byte_of(const void *source) {
+    unsigned char byte = 0;
+    ACL(aclrtMemcpy(&byte, 1, source, 1, ACL_MEMCPY_DEVICE_TO_HOST));
+    return byte;
+}
+
+/* As a function that is told of the release of what it was given: counts them there. */
+static inline void note_release(void *user) {
+    *(int *)user += 1;
+    /* No lock is held: the library may be called from here. */
+    ascend_alloc_free(ascend_alloc_malloc(MIB, 0, NULL), 0, 0, NULL);
+}
+
 static inline aclrtStream new_stream(void) {
     aclrtStream stream = NULL;
     ACL(aclrtCreateStream(&stream));

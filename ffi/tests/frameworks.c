@@ -4,12 +4,6 @@
  */
 #include "check.h"
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* ---- The submit hook ---------------------------------------------------------------------------------------- */
 
 struct queue {

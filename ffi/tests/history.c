@@ -53,12 +53,6 @@ static const char *content(const char *name) {
     return text_;
 }
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 static void events(void) {
     struct told told;
     memset(&told, 0, sizeof told);

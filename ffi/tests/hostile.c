@@ -6,12 +6,6 @@
 #include <limits.h>
 #include <math.h>
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* Addresses that are nobody's block; the last two are odd. */
 static void *strangers[5];
 

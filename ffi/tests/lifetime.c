@@ -12,12 +12,6 @@
 typedef void *block_of(void *allocator, size_t size);
 
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* A stream's end is seen without anybody's help, also when its handle comes again. */
 static void streams_end(void) {
     set_up();

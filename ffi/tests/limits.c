@@ -16,12 +16,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* Everything was given back. */
 static void nothing_left(void) {
     for (int device = 0; device < 2; device++) {

@@ -13,12 +13,6 @@
 extern char **environ;
 static char *self;
 
-static void set_up(void) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(0));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* Waits for a child that must end well. */
 static void ends_well(pid_t child) {
     int status = -1;
@@ -468,12 +462,6 @@ static char *next_line(void) {
     return line;
 }
 
-static unsigned int byte_of(void *ptr) {
-    unsigned char byte = 0;
-    ACL(aclrtMemcpy(&byte, 1, ptr, 1, ACL_MEMCPY_DEVICE_TO_HOST));
-    return byte;
-}
-
 /* Exports a block, says its message, and answers lines until it is told to end. */
 static void exporter(void) {
     set_up();
@@ -493,7 +481,7 @@ static void exporter(void) {
         void *other = ascend_alloc_malloc(9 * MIB, 0, NULL);
         CHECK(other != NULL);
         OK(ascend_alloc_release(other));
-        printf("byte %u\n", byte_of(live));
+        printf("byte %d\n", byte_of(live));
         fflush(stdout);
     }
     OK(ascend_alloc_export_release(export_));
@@ -516,7 +504,7 @@ static void importer(void) {
             printf("import %d\n", status);
             fflush(stdout);
         } else if (strcmp(line, "byte") == 0) {
-            printf("byte %u\n", byte_of(ptr));
+            printf("byte %d\n", byte_of(ptr));
             fflush(stdout);
         } else if (strcmp(line, "release") == 0) {
             OK(ascend_alloc_import_release(number));

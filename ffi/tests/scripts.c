@@ -7,12 +7,6 @@
 #include <pthread.h>
 #include <stdint.h>
 
-static void set_up(int device) {
-    ACL(aclInit(NULL));
-    ACL(aclrtSetDevice(device));
-    OK(ascend_alloc_init(NULL));
-}
-
 /* The error that the runtime library keeps for this thread, once. */
 static int kept(void) {
     return aclrtGetLastError(ACL_RT_THREAD_LEVEL);
@@ -31,7 +25,7 @@ static void *without_a_device(void *unused) {
 
 /* B46: codes stay what they are, and none stays in the library for a later check of the program's. */
 static void codes(void) {
-    set_up(0);
+    set_up();
     aclrtStream side = new_stream();
     void *cached = ascend_alloc_malloc(40 * MIB - 512, 0, side);
     ascend_alloc_free(cached, 0, 0, side);
@@ -63,7 +57,7 @@ static int is_open(int device) {
 
 /* B35: no device is touched but the block's own, and one that cannot be set is an error. */
 static void devices(void) {
-    set_up(1);
+    set_up_on(1);
     aclrtContext own = NULL, after = NULL;
     ACL(aclrtGetCurrentContext(&own));
     void *block = ascend_alloc_malloc(4 * MIB, 1, NULL);
@@ -111,7 +105,7 @@ static void devices(void) {
 
 /* B14, B22: what the program says of a block it frees is not looked at; sizes have 64 bits and a sign. */
 static void sizes(void) {
-    set_up(0);
+    set_up();
     aclrtStream side = new_stream();
     void *first = ascend_alloc_malloc(64 * MIB - 512, 0, NULL);
     ascend_alloc_free(first, 64 * MIB - 512, 0, NULL);
