@@ -48,8 +48,10 @@ pub(super) struct Device {
     pub(super) size_mismatches: AtomicU64,
 }
 
-/// How requests become block lengths, copied out of the core so that it needs no lock.
+/// How requests become block lengths, copied out of the core so that it needs no lock. Lines of the cache of its own: every
+/// request reads it, and beside it lies the lock.
 #[derive(Clone, Debug)]
+#[repr(align(128))]
 pub(super) struct Sizes {
     pad: u64,
     /// Requests of this size and more go to the core: it alone rounds to divisions of powers of two and

@@ -561,7 +561,11 @@ impl Front {
             shards.iter_mut().zip(open).for_each(|(count, lanes)| *count += u64::from(lanes > 0));
         }
         for (most, shards) in self.most_waiting.iter().zip(shards) {
-            most.store(bytes / shards.max(1), Relaxed);
+            let bytes = bytes / shards.max(1);
+            // A store is dear for those who only look.
+            if most.load(Relaxed) != bytes {
+                most.store(bytes, Relaxed);
+            }
         }
     }
 

@@ -50,6 +50,12 @@ struct Column {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Use(pub(super) u64);
 
+/// A number that rises whenever more is known to be over. A line of the cache of its own, for the sake of those who read what
+/// would be beside it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Known(AtomicU32);
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -57,8 +63,7 @@ pub(super) struct Streams {
     /// The numbers the core knows them by.
     ids: Box<[AtomicU32; PLACES]>,
     columns: [Column; COLUMNS],
-    /// Rises whenever more is known to be over.
-    known: AtomicU32,
+    known: Known,
     /// Whether freed blocks may rest at all.
     enabled: AtomicBool,
 }
@@ -96,7 +101,7 @@ impl Streams {
             places: super::map::boxed(|_| Place::default()),
             ids: super::map::boxed(|_| AtomicU32::new(0)),
             columns: core::array::from_fn(|_| column()),
-            known: AtomicU32::new(1),
+            known: Known(AtomicU32::new(1)),
             enabled: AtomicBool::new(enabled),
         };
         streams.places[0].epoch.store(u32::from(enabled), Relaxed);
@@ -255,13 +260,13 @@ impl Streams {
         let state = &self.columns[column];
         if state.completed.load(Relaxed) != completed {
             state.completed.store(completed, Release);
-            self.known.store(self.known.load(Relaxed).wrapping_add(1), Release);
+            self.known.0.store(self.known.0.load(Relaxed).wrapping_add(1), Release);
         }
     }
 
     /// A number that rises whenever more is known to be over.
     pub(super) fn known(&self) -> u32 {
-        self.known.load(Acquire)
+        self.known.0.load(Acquire)
     }
 
     /// What is to be over before a block that was used in these columns is free: at most two epochs that
