@@ -42,7 +42,7 @@ mod space;
 mod states;
 mod stats_export;
 
-pub use crate::core::pool::PoolSource;
+pub use crate::core::source::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};
 pub use captures::{Capture, CapturedGraph, PoolCheckpoint, Restored};
 pub use growable::{GrowableBuffer, GrowableOptions};

@@ -10,7 +10,7 @@
 //! | `block` | blocks in a slab, linked in address order; lists through them |
 //! | `bins` | the free index of one stream and class |
 //! | `segment` | reservations with chunks, classic segments, classes |
-//! | `pool` | pools: which segments belong together, and the rules of each |
+//! | `pool`, `source` | pools: which segments belong together, and the rules of each; memory of theirs from elsewhere |
 //! | `stream` | streams and their epochs |
 //! | `tally` | statistics as plain counters |
 //! | `export`, `peers` | blocks that other processes, chunks that other devices may use |
@@ -65,6 +65,7 @@ pub(crate) mod reset;
 pub(crate) mod segment;
 pub(crate) mod sleep;
 pub(crate) mod snapshot;
+pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;

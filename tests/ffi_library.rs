@@ -22,6 +22,8 @@ static HISTORY: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("history"));
 
 static SCRIPTS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("scripts"));
 
+static ONE_HANDLE: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("one_handle"));
+
 static FRAMEWORKS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| both("frameworks"));
 
 #[track_caller]
@@ -39,6 +41,21 @@ fn blocks_and_questions_about_them() {
 #[test]
 fn requests_with_attributes() {
     scenario(&LIBRARY, "requests");
+}
+
+#[test]
+fn blocks_that_are_one_handle() {
+    scenario(&ONE_HANDLE, "blocks");
+}
+
+#[test]
+fn one_handle_blocks_keep_what_the_driver_says() {
+    scenario(&ONE_HANDLE, "refused");
+}
+
+#[test]
+fn one_handle_blocks_are_within_reach_of_peers() {
+    scenario(&ONE_HANDLE, "peers");
 }
 
 #[test]

@@ -488,3 +488,63 @@ fn a_source_that_is_short_gets_idle_memory_of_all_its_pools_back() {
     pools.into_iter().for_each(|pool| rig.alloc.release_pool(pool).unwrap());
     rig.finish();
 }
+
+/// Says why it gives nothing.
+struct Refusing {
+    code: Mutex<Option<i32>>,
+    of_device: bool,
+}
+
+impl PoolSource for Refusing {
+    fn allocate(&self, _device: DeviceId, _bytes: u64, _stream: Stream) -> Option<u64> {
+        None
+    }
+
+    fn try_allocate(&self, _device: DeviceId, _bytes: u64, _stream: Stream) -> DriverResult<Option<u64>> {
+        match *self.code.lock().unwrap() {
+            None => Ok(None),
+            Some(code) => Err(DriverError {
+                call: "malloc of the source",
+                arguments: String::new(),
+                code,
+                name: "",
+                message: None,
+                missing_symbol: None,
+            }),
+        }
+    }
+
+    fn free(&self, _device: DeviceId, _address: u64, _bytes: u64) {}
+
+    fn is_of_device(&self) -> bool {
+        self.of_device
+    }
+}
+
+#[test]
+fn what_a_source_says_of_its_refusal_is_kept() {
+    let rig = Rig::new();
+    let idle = rig.alloc.allocate(0, 4 * M, 0, STREAM).unwrap();
+    rig.alloc.deallocate(idle).unwrap();
+    let reserved = || rig.alloc.stats(0).unwrap().reserved_bytes.all.current;
+    let before = reserved();
+    for of_device in [false, true] {
+        let source = Arc::new(Refusing { code: Mutex::new(Some(REFUSED)), of_device });
+        let mut options = PoolOptions::tagged("refusing");
+        options.source = Some(source.clone());
+        let pool = rig.alloc.create_pool(0, options).unwrap();
+        let answer = rig.alloc.allocate_in(pool, M, 0, STREAM);
+        assert!(matches!(&answer, Err(Error::Driver(error)) if error.code == REFUSED), "{answer:?}");
+        assert_eq!((reserved(), rig.alloc.stats(0).unwrap().num_ooms), (before, 0), "nothing was given back");
+        // Without memory it is the device that has none where the memory is the device's, else the source.
+        for (code, says_why) in [(Some(207_001), of_device), (None, false)] {
+            *source.code.lock().unwrap() = code;
+            let answer = rig.alloc.allocate_in(pool, M, 0, STREAM).unwrap_err().to_string();
+            assert!(answer.contains("out of memory") && answer.contains("source") != says_why, "{answer}");
+        }
+        rig.alloc.reset_accumulated_stats(0).unwrap();
+        rig.alloc.deallocate(rig.alloc.allocate(0, 4 * M, 0, STREAM).unwrap()).unwrap();
+        rig.alloc.release_pool(pool).unwrap();
+    }
+    rig.alloc.check().unwrap();
+}

@@ -5,6 +5,9 @@
 //!
 //! What the driver does not take back when no block can have it any more is kept apart, and tried again with the next
 //! request for such a block and whenever caches are emptied.
+//!
+//! The allocator knows nothing of the chunks. So the peers of a device are given access here: to a chunk when it is mapped,
+//! and to all of them when the peers are set.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
@@ -17,10 +20,12 @@ use allocator::driver::{
 use allocator::{DevicePtr, Error, PoolId, PoolOptions, PoolSource};
 use parking_lot::Mutex;
 
-use crate::process::{Failure, Process};
+use crate::process::{self, Failure, Process};
 
-/// The pools, by device.
-static POOLS: Mutex<BTreeMap<DeviceId, PoolId>> = Mutex::new(BTreeMap::new());
+/// The pools, by device, with their sources.
+static POOLS: Mutex<BTreeMap<DeviceId, (PoolId, Arc<OneHandle>)>> = Mutex::new(BTreeMap::new());
+/// Whoever sets peers.
+static PEERING: Mutex<()> = Mutex::new(());
 /// What the driver has not taken back.
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 /// Resets that were dealt with; changed and read with [`LEFT`] in hand.
@@ -28,16 +33,21 @@ static RESETS: AtomicU64 = AtomicU64::new(0);
 /// Resets of devices, from the first pool on.
 static CHANGES: OnceLock<Arc<StateChanges>> = OnceLock::new();
 
-/// A reservation in which nothing is mapped, and the chunk that was.
+/// A reservation, and the chunk that was mapped there or still is.
 struct Left {
     device: DeviceId,
     address: u64,
+    mapped: bool,
     chunk: Option<PhysicalHandle>,
 }
 
 impl Left {
     /// Gives it back, or as much of it as the driver takes.
     fn give_back(&mut self, driver: &AclDriver) -> DriverResult<()> {
+        if self.mapped {
+            driver.unmap(self.device, self.address)?;
+            self.mapped = false;
+        }
         if let Some(chunk) = self.chunk {
             driver.free_physical(self.device, chunk)?;
             self.chunk = None;
@@ -77,13 +87,18 @@ pub(crate) fn try_again(driver: &AclDriver, device: Option<DeviceId>) -> Result<
 
 /// A device was reset: what was left there is gone, and other memory may have its addresses and handles.
 pub(crate) fn device_was_reset(device: DeviceId) {
-    forget(|left| left.device == device);
+    forget(|of| of == device);
 }
 
-fn forget(gone: impl Fn(&Left) -> bool) {
-    let mut all = LEFT.lock();
-    RESETS.fetch_add(1, Relaxed);
-    all.retain(|left| !gone(left));
+fn forget(gone: impl Fn(DeviceId) -> bool) {
+    {
+        let mut all = LEFT.lock();
+        RESETS.fetch_add(1, Relaxed);
+        all.retain(|left| !gone(left.device));
+    }
+    for (_, (_, source)) in POOLS.lock().iter().filter(|(device, _)| gone(**device)) {
+        source.chunks.lock().clear();
+    }
 }
 
 /// Deals with resets that the runtime has told of.
@@ -91,7 +106,7 @@ fn heed() {
     let Some(changes) = CHANGES.get().filter(|changes| changes.any()) else { return };
     for device in changes.drain_resets() {
         // The last one stands for all from there on.
-        forget(|left| left.device.min(63) == device);
+        forget(|of| of.min(63) == device);
     }
 }
 
@@ -102,7 +117,8 @@ pub(crate) fn allocate(
     bytes: u64,
     stream: Stream,
 ) -> Result<DevicePtr, Failure> {
-    let known = POOLS.lock().get(&device).copied();
+    heed();
+    let known = POOLS.lock().get(&device).map(|&(pool, _)| pool);
     let pool = match known {
         Some(pool) => pool,
         None => create(process, device)?,
@@ -116,18 +132,19 @@ fn create(process: &Process, device: DeviceId) -> Result<PoolId, Failure> {
         process.driver.watch_states(&changes);
         changes
     });
-    let mut options = PoolOptions::tagged("one_handle");
-    options.no_split = true;
-    options.source = Some(Arc::new(OneHandle {
+    let source = Arc::new(OneHandle {
         driver: process.driver.clone(),
         pages: process.allocator.config().page_size,
         access: access(process.allocator.config(), &process.driver, device),
         chunks: Mutex::new(BTreeMap::new()),
-    }));
+    });
+    let mut options = PoolOptions::tagged("one_handle");
+    options.no_split = true;
+    options.source = Some(source.clone());
     // Setting a pool up can call the driver, so it is done without the lock; of two the first stays.
     let made = process.allocator.create_pool(device, options)?;
     let mut pools = POOLS.lock();
-    let kept = *pools.entry(device).or_insert(made);
+    let kept = pools.entry(device).or_insert((made, source)).0;
     drop(pools);
     if kept != made {
         process.allocator.release_pool(made)?;
@@ -153,29 +170,67 @@ struct OneHandle {
 }
 
 impl OneHandle {
-    /// Maps a chunk, whole.
-    fn put(&self, device: DeviceId, address: u64, bytes: u64, chunk: PhysicalHandle) -> DriverResult<()> {
+    /// Maps a chunk, whole, notes it, and gives the peers access to it. After a refusal what is left of it is the caller's.
+    fn put(&self, left: &mut Left, chunk: PhysicalHandle, bytes: u64) -> DriverResult<()> {
+        let Left { device, address, .. } = *left;
         self.driver.map(device, address, bytes, chunk)?;
         if self.access {
             // Libraries that lack the call give access with the mapping.
             let _unneeded = self.driver.set_access(device, address, bytes, device);
         }
-        Ok(())
+        self.chunks.lock().insert(address, (chunk, bytes));
+        // Only now: whoever sets others from here on finds the chunk.
+        self.grant(device, &peers_of(device), (address, chunk, bytes)).inspect_err(|_| {
+            self.chunks.lock().remove(&address);
+            left.mapped = true;
+        })
+    }
+
+    /// Gives peers access to a chunk, unless it is not there any more.
+    fn grant(
+        &self,
+        device: DeviceId,
+        peers: &[DeviceId],
+        chunk: (u64, PhysicalHandle, u64),
+    ) -> DriverResult<()> {
+        let (address, handle, bytes) = chunk;
+        let is_there = || self.chunks.lock().get(&address) == Some(&(handle, bytes));
+        peers.iter().try_for_each(|&peer| match self.driver.set_access(device, address, bytes, peer) {
+            Err(error) if is_there() => Err(error),
+            _ => Ok(()),
+        })
+    }
+
+    /// Gives peers access to all chunks.
+    fn grant_all(&self, device: DeviceId, peers: &[DeviceId]) -> DriverResult<()> {
+        let chunks: Vec<_> =
+            self.chunks.lock().iter().map(|(&address, &(chunk, bytes))| (address, chunk, bytes)).collect();
+        chunks.into_iter().try_for_each(|chunk| self.grant(device, peers, chunk))
+    }
+
+    /// A reservation with a chunk of the same size.
+    fn make(&self, device: DeviceId, bytes: u64) -> DriverResult<u64> {
+        let driver = &*self.driver;
+        let _refused = try_again(driver, Some(device));
+        let granule = driver.granularity(device, self.pages)?;
+        let bytes = bytes.checked_next_multiple_of(granule).unwrap_or(bytes);
+        let address = driver.reserve(device, bytes)?;
+        let mut left = Left { device, address, mapped: false, chunk: None };
+        let put = driver.malloc_physical(device, bytes, self.pages).and_then(|chunk| {
+            left.chunk = Some(chunk);
+            self.put(&mut left, chunk, bytes)
+        });
+        put.map(|()| address).inspect_err(|_| left.give_up(driver))
     }
 }
 
 impl PoolSource for OneHandle {
     fn allocate(&self, device: DeviceId, bytes: u64, _stream: Stream) -> Option<u64> {
-        let driver = &*self.driver;
-        let _refused = try_again(driver, Some(device));
-        let granule = driver.granularity(device, self.pages).ok()?;
-        let bytes = bytes.checked_next_multiple_of(granule)?;
-        let address = driver.reserve(device, bytes).ok()?;
-        let undo = |chunk| Left { device, address, chunk }.give_up(driver);
-        let chunk = driver.malloc_physical(device, bytes, self.pages).map_err(|_| undo(None)).ok()?;
-        self.put(device, address, bytes, chunk).map_err(|_| undo(Some(chunk))).ok()?;
-        self.chunks.lock().insert(address, (chunk, bytes));
-        Some(address)
+        self.make(device, bytes).ok()
+    }
+
+    fn try_allocate(&self, device: DeviceId, bytes: u64, _stream: Stream) -> DriverResult<Option<u64>> {
+        self.make(device, bytes).map(Some)
     }
 
     fn is_of_device(&self) -> bool {
@@ -187,14 +242,46 @@ impl PoolSource for OneHandle {
     }
 
     fn try_free(&self, device: DeviceId, address: u64, _bytes: u64) -> DriverResult<()> {
-        let Some((chunk, bytes)) = self.chunks.lock().get(&address).copied() else { return Ok(()) };
-        self.driver.unmap(device, address)?;
-        let freed = self.driver.free_physical(device, chunk);
-        if freed.is_err() && self.put(device, address, bytes, chunk).is_ok() {
-            return freed;
+        // Before it is unmapped: what is not there needs no access.
+        let Some((chunk, bytes)) = self.chunks.lock().remove(&address) else { return Ok(()) };
+        let unmapped = self.driver.unmap(device, address);
+        if unmapped.is_err() {
+            self.chunks.lock().insert(address, (chunk, bytes));
+            let _refused = self.grant(device, &peers_of(device), (address, chunk, bytes));
+            return unmapped;
         }
-        self.chunks.lock().remove(&address);
-        Left { device, address, chunk: freed.is_err().then_some(chunk) }.give_up(&self.driver);
+        let mut left = Left { device, address, mapped: false, chunk: None };
+        if let Err(error) = self.driver.free_physical(device, chunk) {
+            left.chunk = Some(chunk);
+            if self.put(&mut left, chunk, bytes).is_ok() {
+                return Err(error);
+            }
+        }
+        left.give_up(&self.driver);
         Ok(())
     }
+}
+
+/// The peers of a device at this moment.
+fn peers_of(device: DeviceId) -> Vec<DeviceId> {
+    let process = process::process_if_set_up();
+    process.and_then(|process| process.allocator.peers(device).ok()).unwrap_or_default()
+}
+
+/// Sets the peers of a device, whose blocks that are one handle they reach, too.
+pub(crate) fn set_peers(process: &Process, device: DeviceId, peers: &[DeviceId]) -> Result<(), Failure> {
+    heed();
+    let _turn = PEERING.lock();
+    let allocator = &process.allocator;
+    let before = allocator.peers(device)?;
+    allocator.set_peers(device, peers)?;
+    let source = POOLS.lock().get(&device).map(|(_, source)| source.clone());
+    source.map_or(Ok(()), |source| {
+        source.grant_all(device, peers).map_err(|error| {
+            // What was mapped meanwhile may lack those of before.
+            let _closed_meanwhile = allocator.set_peers(device, &before);
+            let _refused = source.grant_all(device, &before);
+            Error::from(error).into()
+        })
+    })
 }

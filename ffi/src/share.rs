@@ -10,8 +10,8 @@ use allocator::{DevicePtr, Export, ExportOptions, ImportedBlock, Importers, Shar
 use parking_lot::Mutex;
 
 use crate::arguments::{self, Versioned};
-use crate::guard;
 use crate::process::{self, Failure, argument};
+use crate::{guard, one_handle};
 
 static EXPORTS: Mutex<BTreeMap<u64, Arc<Export>>> = Mutex::new(BTreeMap::new());
 static IMPORTS: Mutex<BTreeMap<u64, ImportedBlock>> = Mutex::new(BTreeMap::new());
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn ascend_alloc_set_peers(device: c_int, peers: *const i32
         let peers = unsafe { numbers(peers, count, "peers") }?;
         let peers = peers.into_iter().map(process::device).collect::<Result<Vec<DeviceId>, Failure>>()?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { process::allocator() }?.set_peers(device, &peers)?)
+        one_handle::set_peers(unsafe { process::process() }?, device, &peers)
     })
 }
 

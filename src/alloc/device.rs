@@ -2,9 +2,10 @@
 
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
-use crate::core::pool::{DEFAULT, Departed};
+use crate::core::pool::DEFAULT;
 use crate::core::segment::{Class, SMALL_LIMIT};
 use crate::core::sleep::Kept;
+use crate::core::source::Departed;
 use crate::core::tally::{self, REQUESTED};
 use crate::core::{Core, Limits, UNIT, wide::Wide};
 use crate::driver::{DeviceId, Driver, DriverError, PageKind, Stream};

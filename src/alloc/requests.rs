@@ -485,6 +485,7 @@ impl Request {
             asked_again: false,
             refusal: None,
             device_full: false,
+            source_dry: false,
             thrifty: false,
             no_moves: false,
             no_wide: false,

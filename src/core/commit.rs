@@ -311,13 +311,14 @@ impl Core {
             Ok(Some(base)) => base,
             Ok(None) => {
                 self.classic -= counted;
-                request.device_full = true;
+                (request.device_full, request.source_dry) = (true, true);
                 request.lack = bytes;
                 self.note_retry(request);
                 return;
             }
             Err((error, free)) => {
                 self.classic -= counted;
+                request.source_dry = false;
                 if error.is_out_of_memory() && !request.device_full {
                     request.device_full = true;
                     // A device that refuses although it says it has enough lacks all of it in effect.

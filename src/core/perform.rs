@@ -48,17 +48,20 @@ pub(crate) fn perform(caller: Caller<'_>, step: Step, calls: &mut DriverCalls) -
             let remapped = remap_chunks(caller, &remap, calls);
             Outcome::Remapped(remap, Box::new(remapped))
         }
-        Step::Classic(class, bytes, _, None) => {
-            calls.malloc += 1;
-            let answer = driver.malloc(device, bytes, PageKind::Huge).map(Some).map_err(|error| {
+        Step::Classic(class, bytes, stream, source) => {
+            calls.malloc += u64::from(source.is_none());
+            let answer = match &source {
+                None => driver.malloc(device, bytes, PageKind::Huge).map(Some),
+                Some(source) => source.allocate(device, bytes, stream),
+            };
+            let of_device = source.is_none_or(|source| source.is_of_device());
+            let answer = answer.map_err(|error| {
                 // So that no more is given back than is missing.
-                let info = error.is_out_of_memory().then(|| driver.memory_info(device).ok()).flatten();
+                let short = of_device && error.is_out_of_memory();
+                let info = short.then(|| driver.memory_info(device).ok()).flatten();
                 (error, info.map(|info| info.free))
             });
             Outcome::Classic(class, bytes, answer)
-        }
-        Step::Classic(class, bytes, stream, Some(source)) => {
-            Outcome::Classic(class, bytes, Ok(source.allocate(device, bytes, stream)))
         }
         Step::GiveBack(what) => give_back(caller, what, calls),
         Step::WaitEvent(stream, event, epoch) => {

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use super::block::BlockId;
 use super::export::Names;
 use super::peers::Grants;
-use super::pool::Source;
 use super::segment::Class;
+use super::source::Source;
 use super::stream::StreamId;
 use crate::driver::{DriverError, Event, PhysicalHandle, Stream};
 use crate::sync::thread::ThreadId;
@@ -62,8 +62,10 @@ pub(crate) struct Request {
     pub(crate) until: Option<u64>,
     /// Whether all of them are over.
     pub(crate) awaited: bool,
-    /// The driver had no physical memory left.
+    /// The driver, or the source of its pool, had no memory left.
     pub(crate) device_full: bool,
+    /// It was the source, which did not say why.
+    pub(crate) source_dry: bool,
     /// The driver refused to take memory back: no more is offered, and this is the error if that is what
     /// the request lacks.
     pub(crate) refusal: Option<DriverError>,

@@ -4,150 +4,26 @@
 //! pools are in different indexes and never meet. Chunks are not bound to a pool: an idle chunk of
 //! one serves the others, unless the pool is *fixed* because a captured graph has its addresses baked in.
 
-use core::fmt;
 use core::ops::{Index, IndexMut};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::Core;
 use super::block::{BlockId, List, NONE, State};
 use super::plan::Request;
 use super::segment::{Class, KINDS};
 use super::sleep::Sleep;
+use super::source::{Departed, Source};
 use super::tally::Gauge;
-use super::{Core, UNIT};
-use crate::driver::{DeviceId, DriverResult, Stream};
 use crate::history::{ContextId, intern};
-use crate::sync::plain;
 
 /// A pool's place among those of its device; used again once the pool is gone.
 pub(crate) type PoolIndex = u32;
 
 /// The pool of requests that name none.
 pub(crate) const DEFAULT: PoolIndex = 0;
-
-/// Where the memory of a pool comes from, if not from the driver. Called without any lock, by the thread that
-/// allocates or gives memory back; it must not allocate from the same pool. Else it may call the allocator; what would
-/// have to wait for the call that it was called for fails ([`Error::State`](crate::Error::State) or
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory)). It is dropped without any lock, too, by a call after which its pool
-/// is gone, and its destructor may call the allocator.
-pub trait PoolSource: Send + Sync {
-    /// The address of `bytes` bytes of memory of the device, a multiple of 512, for use first on `stream`;
-    /// nothing when there is none. A panic counts as none. Memory that overlaps what the allocator has already is not
-    /// taken: the request fails, and the memory stays with the source.
-    fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64>;
-
-    /// Takes memory back that [`allocate`](Self::allocate) gave: address and bytes as then. No queued work uses
-    /// it any more. Not called for what went with a reset of the device. A panic is passed over.
-    fn free(&self, device: DeviceId, address: u64, bytes: u64);
-
-    /// The same for sources that may be refused to give it back: with an error nothing has changed, and the memory
-    /// stays with the pool, idle, as that of the driver does. A panic is passed over, and the memory counts as gone.
-    ///
-    /// # Errors
-    ///
-    /// What refused it.
-    fn try_free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
-        self.free(device, address, bytes);
-        Ok(())
-    }
-
-    /// Whether its memory is taken out of that of the device it serves. Such memory counts towards the limits of the
-    /// device's memory, is refused where they leave no room, and idle memory of either kind goes when the other lacks
-    /// it. Asked once, when the pool is made; a panic counts as no.
-    fn is_of_device(&self) -> bool {
-        false
-    }
-}
-
-/// A [`PoolSource`] that cannot upset its caller.
-#[derive(Clone)]
-pub(crate) struct Source {
-    gives: Arc<dyn PoolSource>,
-    /// See [`PoolSource::is_of_device`].
-    of_device: bool,
-}
-
-impl Source {
-    /// Asks what kind of memory it gives; to be made without a lock.
-    pub(crate) fn new(gives: Arc<dyn PoolSource>) -> Self {
-        let of_device = catch_unwind(AssertUnwindSafe(|| gives.is_of_device())).unwrap_or(false);
-        Self { gives, of_device }
-    }
-
-    /// Whether its memory is taken out of the device's.
-    pub(crate) fn is_of_device(&self) -> bool {
-        self.of_device
-    }
-
-    /// Whether it is the same object as another one: what one pool gives back, the other one can get.
-    fn is(&self, other: &Self) -> bool {
-        core::ptr::addr_eq(Arc::as_ptr(&self.gives), Arc::as_ptr(&other.gives))
-    }
-
-    /// See [`PoolSource::allocate`]. An address that no block can have counts as none.
-    pub(crate) fn allocate(&self, device: DeviceId, bytes: u64, stream: Stream) -> Option<u64> {
-        let asked = AssertUnwindSafe(|| self.gives.allocate(device, bytes, stream));
-        let address = catch_unwind(asked).ok().flatten()?;
-        let fits = address != 0 && address.is_multiple_of(UNIT) && address.checked_add(bytes).is_some();
-        if !fits {
-            // Nobody is left to be told.
-            let _refused = self.free(device, address, bytes);
-        }
-        fits.then_some(address)
-    }
-
-    /// See [`PoolSource::try_free`].
-    pub(crate) fn free(&self, device: DeviceId, address: u64, bytes: u64) -> DriverResult<()> {
-        catch_unwind(AssertUnwindSafe(|| self.gives.try_free(device, address, bytes))).unwrap_or(Ok(()))
-    }
-}
-
-/// Sources of pools that are gone. Their destructors may call the allocator, so they are dropped by whoever has left the
-/// lock.
-#[derive(Debug, Default)]
-pub(crate) struct Departed {
-    /// Whether there are any. Looked at by each slow call, so without a lock.
-    any: AtomicBool,
-    sources: plain::Mutex<Vec<Source>>,
-}
-
-impl Departed {
-    /// Adds the source of a pool that goes.
-    fn add(&self, source: Source) {
-        self.sources.lock().push(source);
-        self.any.store(true, Relaxed);
-    }
-
-    /// Drops all of them, with what they own. No lock may be held. A panic is passed over.
-    #[inline]
-    pub(crate) fn part(&self) {
-        if self.any.load(Relaxed) {
-            self.part_slowly();
-        }
-    }
-
-    #[cold]
-    fn part_slowly(&self) {
-        let sources = {
-            let mut sources = self.sources.lock();
-            self.any.store(false, Relaxed);
-            core::mem::take(&mut *sources)
-        };
-        for source in sources {
-            let _passed_over = catch_unwind(AssertUnwindSafe(|| drop(source)));
-        }
-    }
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
-    }
-}
 
 /// What can be chosen for a pool.
 #[derive(Clone, Debug, Default)]

@@ -63,7 +63,7 @@ impl Core {
         let no_place = request.no_space && request.class.is_growing() && request.extends.is_none();
         if no_place {
             OutOfMemoryCause::AddressSpace
-        } else if self.is_sourced(request.class) && request.device_full || self.is_elsewhere(request.class) {
+        } else if request.source_dry && request.device_full || self.is_elsewhere(request.class) {
             OutOfMemoryCause::Source
         } else if over && !request.device_full && request.len <= self.limits.total {
             OutOfMemoryCause::Limit
