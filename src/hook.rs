@@ -46,7 +46,8 @@ pub struct MemoryEvent {
 }
 
 /// A function that is told of events. It is called without any lock, by the thread that caused
-/// the event, after it happened; it may call the allocator. A panic inside it is passed on to that
+/// the event, after it happened; it may call the allocator. What that thread does there while it is in the
+/// function is not told. A panic inside it is passed on to that
 /// thread's caller; the allocator is consistent by then.
 pub type EventHook = Arc<dyn Fn(&MemoryEvent) + Send + Sync>;
 
@@ -55,7 +56,8 @@ pub type EventHook = Arc<dyn Fn(&MemoryEvent) + Send + Sync>;
 ///
 /// It is called without any lock, by the thread whose request is short, before anything is waited for. It
 /// may call the allocator, also from other threads: while a thread is in a callback its own requests call
-/// none, and no callback is entered a second time before it has returned. A request of another thread
+/// none, no callback is entered a second time before it has returned, and one that is added meanwhile is for later
+/// requests. A request of another thread
 /// that would fail meanwhile waits for the callback, one second at most. A panic inside it is
 /// passed on to the thread's caller; the allocator is consistent by then.
 pub type MemoryCallback = Arc<dyn Fn(DeviceId, u64) -> bool + Send + Sync>;
@@ -87,17 +89,55 @@ impl HookSlot {
         drop(before);
     }
 
-    /// Tells the hook, if there is one. No lock is held while it runs.
+    /// Tells the hook, if there is one and this thread is not in it already. No lock is held while it runs.
     pub(crate) fn tell(&self, events: &[MemoryEvent]) {
         if events.is_empty() || !self.is_set() {
             return;
         }
+        let Some(_inside) = Inside::enter(self) else { return };
         let hook = self.hook.lock().clone();
         if let Some(hook) = hook {
             for event in events {
                 hook(event);
             }
         }
+    }
+}
+
+/// The most owners whose functions a thread is in, one inside of the other.
+const MOST_INSIDE: usize = 8;
+
+crate::sync::thread::thread_local! {
+    /// Their addresses, and how many there are.
+    static OWNERS: Cell<([usize; MOST_INSIDE], usize)> = const { Cell::new(([0; MOST_INSIDE], 0)) };
+}
+
+/// This thread is in a function of somebody's; ends with it, also by a panic. What calls back into the allocator would
+/// be called again for what it does there, and so on until the stack ends.
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// Nothing if the thread is in a function of that owner already, or in too many.
+    pub(crate) fn enter<T>(owner: &T) -> Option<Self> {
+        let address = core::ptr::from_ref(owner).addr();
+        OWNERS.with(|inside| {
+            let (mut owners, count) = inside.get();
+            if owners[..count].contains(&address) || count == MOST_INSIDE {
+                return None;
+            }
+            owners[count] = address;
+            inside.set((owners, count + 1));
+            Some(Self(()))
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        OWNERS.with(|inside| {
+            let (owners, count) = inside.get();
+            inside.set((owners, count - 1));
+        });
     }
 }
 
@@ -182,13 +222,19 @@ impl Callbacks {
         self.any.load(Relaxed) && !INSIDE.with(Cell::get)
     }
 
-    /// Calls the next one behind number `after` that nobody is in.
-    pub(crate) fn call_next(&self, device: DeviceId, bytes: u64, after: u64) -> Asked {
+    /// The number of the one that was added last.
+    pub(crate) fn last(&self) -> u64 {
+        self.list.lock().last
+    }
+
+    /// Calls the next one behind number `after`, and not behind `until`, that nobody is in.
+    pub(crate) fn call_next(&self, device: DeviceId, bytes: u64, after: u64, until: u64) -> Asked {
         if INSIDE.with(Cell::get) {
             return Asked::Nobody { left_out: false };
         }
         let mut list = self.list.lock();
-        let next = list.entries.iter().find(|(id, _)| *id > after && !list.running.contains(id)).cloned();
+        let meant = |id: &u64| *id > after && *id <= until && !list.running.contains(id);
+        let next = list.entries.iter().find(|(id, _)| meant(id)).cloned();
         let Some((id, callback)) = next else {
             return Asked::Nobody { left_out: !list.running.is_empty() };
         };

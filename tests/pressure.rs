@@ -3,7 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 
 use ascend_alloc::driver::Stream;
@@ -254,6 +254,32 @@ fn callbacks_are_asked_before_anybody_waits_and_only_as_many_as_needed() {
         world.alloc.deallocate(a).expect("freed");
         world.close();
     }
+}
+
+/// A callback that takes its turn anew each time is not asked for ever.
+#[test]
+fn a_callback_that_adds_another_is_called_once_a_request() {
+    let world = Setup::default().capacity(64 * M).build();
+    let s0 = world.stream();
+    let calls = Arc::new(AtomicUsize::new(0));
+    fn add(alloc: &Arc<DeviceAllocator>, calls: &Arc<AtomicUsize>) {
+        let (weak, count) = (Arc::downgrade(alloc), Arc::clone(calls));
+        alloc.add_memory_callback(Arc::new(move |_, _| {
+            // Ends a program that would go on for ever.
+            assert!(count.fetch_add(1, SeqCst) < 100);
+            add(&weak.upgrade().expect("it asks"), &count);
+            false
+        }));
+    }
+    let held = world.alloc.allocate(0, 30 * M, 0, s0).expect("memory");
+    add(&world.alloc, &calls);
+    for called in [1, 3] {
+        let full = world.alloc.allocate(0, 40 * M, 0, s0);
+        assert!(matches!(full, Err(Error::OutOfMemory(_))), "{full:?}");
+        assert_eq!(calls.load(SeqCst), called, "those that were there when it began");
+    }
+    world.alloc.deallocate(held).expect("freed");
+    world.close();
 }
 
 /// What is freed in a callback waits for streams like anything else.

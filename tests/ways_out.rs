@@ -319,6 +319,34 @@ fn a_hook_that_panics_at_a_free_in_a_sleeping_pool_loses_no_content() {
     rig.finish();
 }
 
+#[test]
+fn a_hook_that_allocates_is_told_of_others_alone() {
+    let rig = Rig::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (alloc, list) = (Arc::downgrade(&rig.alloc), told.clone());
+    rig.alloc.set_event_hook(Some(Arc::new(move |event| {
+        {
+            let mut told = list.lock().unwrap();
+            told.push((event.action, event.bytes));
+            // Ends what would go on until the stack ends.
+            assert!(told.len() < 100);
+        }
+        let alloc = alloc.upgrade().unwrap();
+        let block = alloc.allocate(0, M, 0, STREAM).unwrap();
+        alloc.deallocate(block).unwrap();
+    })));
+    let blocks = [3, 5].map(|size| rig.alloc.allocate(0, size * M, 0, STREAM).unwrap());
+    blocks.into_iter().for_each(|block| rig.alloc.deallocate(block).unwrap());
+    rig.alloc.set_event_hook(None);
+    let told = told.lock().unwrap();
+    let handed_out: Vec<u64> =
+        told.iter().filter(|(action, _)| *action == Action::Allocate).map(|&(_, bytes)| bytes).collect();
+    assert_eq!(handed_out, [3 * M, 5 * M], "{told:?}");
+    assert!(told.iter().all(|&(_, bytes)| bytes != M), "{told:?}");
+    drop(told);
+    rig.finish();
+}
+
 /// The caller got no address for what was handed out.
 #[test]
 fn a_hook_that_panics_at_an_allocation_leaves_no_block() {

@@ -541,7 +541,8 @@ typedef struct ascend_alloc_event_t {
 
 /*
  A function that is told of events. The event is valid during the call only. Called without any lock, by the thread
- that caused the event, after it happened; it may call this library. Nothing may be thrown out of it.
+ that caused the event, after it happened; it may call this library, and is not told of what it causes by that. Nothing
+ may be thrown out of it.
  */
 typedef void (*ascend_alloc_hook_t)(const struct ascend_alloc_event_t *event, void *user);
 
@@ -554,9 +555,9 @@ typedef void (*ascend_alloc_release_t)(void *user);
  A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
  something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
  thread whose request is short, before anything is waited for; it may call this library, also from other threads: while a
- thread is in a callback its own requests call none, and no callback is entered a second time before it has returned. A
- request of another thread that would fail meanwhile waits for the callback, one second at most. Nothing may be
- thrown out of it.
+ thread is in a callback its own requests call none, no callback is entered a second time before it has returned, and one
+ that is added meanwhile is for later requests. A request of another thread that would fail meanwhile waits for the
+ callback, one second at most. Nothing may be thrown out of it.
  */
 typedef int (*ascend_alloc_memory_callback_t)(int device, size_t size, void *user);
 
@@ -984,8 +985,8 @@ typedef struct ascend_alloc_block_info_t {
 /*
  Hands everything over to the runtime library that was queued before the call, for the stream, or for the whole
  device where all is not 0; answers 0, or another number where that is not possible in this thread. Called without
- any lock, by the thread that allocates or frees; it may wait for other threads and call this library. Nothing may
- be thrown out of it.
+ any lock, by the thread that allocates or frees; it may wait for other threads and call this library, which does not
+ call it again in that thread: there it counts as not possible. Nothing may be thrown out of it.
  */
 typedef int (*ascend_alloc_submit_t)(int device, void *stream, int all, void *user);
 

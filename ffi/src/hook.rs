@@ -59,7 +59,8 @@ pub struct AscendAllocEvent {
 }
 
 /// A function that is told of events. The event is valid during the call only. Called without any lock, by the thread
-/// that caused the event, after it happened; it may call this library. Nothing may be thrown out of it.
+/// that caused the event, after it happened; it may call this library, and is not told of what it causes by that. Nothing
+/// may be thrown out of it.
 pub type AscendAllocHook = Option<unsafe extern "C" fn(event: *const AscendAllocEvent, user: *mut c_void)>;
 
 /// Sets the one function that is told of every event, or removes it (null). While one is set every call takes the
@@ -96,9 +97,9 @@ pub unsafe extern "C" fn ascend_alloc_set_event_hook(
 /// A function that is asked to free memory of a device when a request lacks so many bytes of it; 1: it freed
 /// something, blocks of this library or memory it had from the device itself, 0: not. Called without any lock, by the
 /// thread whose request is short, before anything is waited for; it may call this library, also from other threads: while a
-/// thread is in a callback its own requests call none, and no callback is entered a second time before it has returned. A
-/// request of another thread that would fail meanwhile waits for the callback, one second at most. Nothing may be
-/// thrown out of it.
+/// thread is in a callback its own requests call none, no callback is entered a second time before it has returned, and one
+/// that is added meanwhile is for later requests. A request of another thread that would fail meanwhile waits for the
+/// callback, one second at most. Nothing may be thrown out of it.
 pub type AscendAllocMemoryCallback =
     Option<unsafe extern "C" fn(device: c_int, size: usize, user: *mut c_void) -> c_int>;
 

@@ -10,8 +10,8 @@ use crate::{guard, process};
 
 /// Hands everything over to the runtime library that was queued before the call, for the stream, or for the whole
 /// device where all is not 0; answers 0, or another number where that is not possible in this thread. Called without
-/// any lock, by the thread that allocates or frees; it may wait for other threads and call this library. Nothing may
-/// be thrown out of it.
+/// any lock, by the thread that allocates or frees; it may wait for other threads and call this library, which does not
+/// call it again in that thread: there it counts as not possible. Nothing may be thrown out of it.
 pub type AscendAllocSubmit =
     Option<unsafe extern "C" fn(device: c_int, stream: *mut c_void, all: c_int, user: *mut c_void) -> c_int>;
 

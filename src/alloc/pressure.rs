@@ -71,7 +71,9 @@ impl Caller<'_> {
         let (device, generation) = (self.device.limits.device, core.generation);
         // What the hook is to know comes first.
         self.tell(core);
-        let asked = self.hook.callbacks.call_next(device, bytes, request.asked);
+        // A callback that adds itself anew would be asked for ever.
+        let until = *request.asked_until.get_or_insert_with(|| self.hook.callbacks.last());
+        let asked = self.hook.callbacks.call_next(device, bytes, request.asked, until);
         let mut core = self.device.core.lock();
         if core.generation != generation {
             request.fail_by_reset();

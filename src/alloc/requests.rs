@@ -479,6 +479,7 @@ impl Request {
             soft: false,
             asks: false,
             asked: 0,
+            asked_until: None,
             left_out: false,
             until: None,
             awaited: false,

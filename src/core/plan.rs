@@ -56,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) asks: bool,
     /// The last callback called, so that each is called once.
     pub(crate) asked: u64,
+    /// The last one that there was when the first was called.
+    pub(crate) asked_until: Option<u64>,
     /// Whether a callback was left out because another thread was in it.
     pub(crate) left_out: bool,
     /// Plans made up to this one are waited for before it fails; none before it came that far.

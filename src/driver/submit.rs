@@ -13,12 +13,14 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::Arc;
 
 use super::{CODE_STREAM_CAPTURED, DeviceId, DriverError, DriverResult, Stream};
+use crate::hook::Inside;
 use crate::sync::plain::Mutex;
 
 /// Hands everything over that was queued for a stream before the call, or for the whole device where there is no
 /// stream; answers whether that was possible. Called without any lock, by the thread that allocates or
 /// frees; it may wait for other threads and call the allocator. Where it is not possible, for instance in the
-/// thread that hands over, no event is recorded and memory is found elsewhere.
+/// thread that hands over, no event is recorded and memory is found elsewhere. It is not called again by a thread that is
+/// in it: there it is not possible.
 pub type SubmitHook = Arc<dyn Fn(DeviceId, Option<Stream>) -> bool + Send + Sync>;
 
 /// Where a driver keeps its hook.
@@ -45,7 +47,9 @@ impl Submit {
             return Ok(());
         }
         let hook = self.hook.lock().clone();
-        if hook.is_none_or(|hook| hook(device, stream)) {
+        let Some(hook) = hook else { return Ok(()) };
+        // What is being handed over by this thread comes behind an event that it would record now.
+        if Inside::enter(self).is_some_and(|_inside| hook(device, stream)) {
             return Ok(());
         }
         Err(DriverError {
@@ -82,5 +86,22 @@ mod tests {
         submit.set(None);
         assert_eq!(submit.before(3, None), Ok(()));
         assert_eq!((asked.load(Relaxed), Arc::strong_count(&asked)), (2, 1));
+    }
+
+    #[test]
+    fn a_thread_that_hands_over_is_not_asked_to_do_it_again() {
+        let submit = Arc::new(Submit::default());
+        let (inner, refused) = (Arc::downgrade(&submit), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&refused);
+        submit.set(Some(Arc::new(move |device, stream| {
+            let submit = inner.upgrade().expect("it asks");
+            count.fetch_add(u32::from(submit.before(device, stream).is_err()), Relaxed);
+            // Another one is nobody's business here.
+            Submit::default().before(device, stream).is_ok()
+        })));
+        assert_eq!(submit.before(0, None), Ok(()));
+        assert_eq!(refused.load(Relaxed), 1);
+        assert_eq!(submit.before(0, None), Ok(()), "it is over when the function returns");
+        submit.set(None);
     }
 }
