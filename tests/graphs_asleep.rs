@@ -9,6 +9,7 @@ use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::{
     CapturedGraph, Config, DeviceAllocator, DevicePtr, Error, PoolId, PoolOptions, RouteFilter, SleepMode,
 };
+use ascend_sim::exec::CaptureMode;
 use ascend_sim::{BackingMode, ExecMode, LAG_NEVER, Sim, SimConfig, Task};
 
 const MIB: u64 = 1 << 20;
@@ -161,6 +162,39 @@ fn a_graph_that_runs_is_waited_for() {
     rig.allocator.deallocate(output).unwrap();
     drop(graph);
     rig.finish();
+}
+
+/// A graph uses blocks of other pools, too: weights sleep only once it has passed.
+/// https://github.com/vllm-project/vllm-ascend/pull/15702
+#[test]
+fn a_graph_that_runs_on_blocks_of_another_pool_is_waited_for() {
+    for mode in [SleepMode::Offload, SleepMode::Discard] {
+        let rig = rig();
+        let weights = rig.allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+        let [own, side] = [(); 2].map(|()| Stream(rig.sim.create_stream().unwrap()));
+        let block = rig.allocator.allocate_in(weights, 8 * MIB, 0, own).unwrap();
+        rig.sim.submit(own.0, Task::new("load").writes(block.0, 8 * MIB, 1)).unwrap();
+        rig.sim.synchronize_stream(own.0).unwrap();
+        let capture = rig.allocator.capture(rig.pool, RouteFilter::Stream(own)).unwrap();
+        rig.sim.capture_begin(own.0, CaptureMode::Relaxed).unwrap();
+        rig.sim.submit(own.0, Task::new("infer").reads(block.0, 8 * MIB, 1)).unwrap();
+        let model = rig.sim.capture_end(own.0).unwrap();
+        let graph = capture.finish();
+        rig.sim.graph_execute(model, side.0).unwrap();
+        rig.allocator.sleep(None, &["weights"], mode).unwrap();
+        assert!(rig.sim.findings().is_empty(), "{:?}", rig.sim.findings());
+        assert!(rig.sim.stream_query(side.0).unwrap(), "it has ended");
+        rig.allocator.wake(None, &["weights"]).unwrap();
+        // Without a graph only the streams of the pool are waited for.
+        drop(graph);
+        rig.sim.graph_destroy(model).unwrap();
+        let waits = rig.sim.count("aclrtSynchronizeDevice");
+        rig.allocator.sleep(None, &["weights"], mode).unwrap();
+        assert_eq!(rig.sim.count("aclrtSynchronizeDevice"), waits);
+        rig.allocator.deallocate(block).unwrap();
+        rig.allocator.release_pool(weights).unwrap();
+        rig.finish();
+    }
 }
 
 /// Memory of a pool that a capture got through a route inside of it is the graph's as well.

@@ -41,9 +41,9 @@ unsafe impl Versioned for AscendAllocSleepReport {
 
 /// Puts all pools with one of the tags to sleep (count 0: all pools but the default ones and those with a
 /// source), on one device or on all (-1): their memory goes back to the device, their addresses and live blocks stay.
-/// Waits for the streams that used them, and for the device where graphs were captured into them. Until they wake, nobody
-/// may queue work on their blocks or run their graphs; other memory is used as always, and blocks may be freed. What a graph
-/// has freed in its capture is kept and comes back as live blocks do. Pools that sleep already stay as they are, but memory that a call which
+/// Waits for the streams that used them, and while a captured graph lives on the device, into whatever pool it was
+/// captured, for all of its streams. Until they wake, nobody may queue work on their blocks or run graphs that use them;
+/// other memory is used as always, and blocks may be freed. What a graph has freed in its capture is kept and comes back as live blocks do. Pools that sleep already stay as they are, but memory that a call which
 /// failed left behind them goes back. mode is a value of
 /// ascend_alloc_sleep_mode; content is kept in page-locked memory as of ascend_alloc_host_malloc, which stays cached after
 /// waking. out may be null.

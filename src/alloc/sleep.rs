@@ -81,8 +81,9 @@ struct Begun {
 impl DeviceAllocator {
     /// Puts all pools with one of the tags to sleep (without tags: all pools but the default ones, those with a source of their
     /// own, and what holds blocks of a time [without caching](Self::set_caching)), on one device or on all: their memory goes
-    /// back to the device, their addresses and live blocks stay. Waits for the streams that used them, and where graphs were
-    /// captured into them for the device, because a graph may run on any stream. Until they wake, nobody may queue work
+    /// back to the device, their addresses and live blocks stay. Waits for the streams that used them, and while a captured graph
+    /// lives on the device, into whatever pool it was captured, for all of its streams, because a graph may run on any stream and
+    /// use any block. Until they wake, nobody may queue work
     /// on their blocks or run their graphs; other memory is used as always. What a graph has freed in its capture is kept and
     /// comes back as its live blocks do. Pools that sleep already, in either mode, are left as they are; but
     /// memory that a call which failed left behind them goes back.
@@ -362,8 +363,8 @@ impl Caller<'_> {
         }
         users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
         let stuck: Vec<(u32, u32)> = users.iter().map(|&id| (id, core.close_epoch(id))).collect();
-        // A graph runs on streams that nobody told.
-        let graphs = pools.iter().any(|&pool| core.pools.get(pool).is_fixed());
+        // A graph runs on streams that nobody told, and uses blocks of any pool.
+        let graphs = !pools.is_empty() && core.pools.indices().any(|pool| core.pools.get(pool).is_fixed());
         if graphs || !stuck.is_empty() {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }
