@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ascend_alloc::driver::{DeviceId, Driver, PageKind, SimDriver, Stream};
 use ascend_alloc::{
-    Config, DeviceAllocator, DevicePtr, Error, ExportOptions, PoolId, PoolOptions, PoolSource, RouteFilter,
-    SleepMode,
+    Config, DeviceAllocator, DevicePtr, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolId,
+    PoolOptions, PoolSource, RouteFilter, SleepMode,
 };
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use proptest::prelude::*;
@@ -416,6 +416,33 @@ fn nothing_is_kept(conf: &str) {
     alloc.check().unwrap();
     drop(alloc);
     assert_eq!(sim.physical_bytes(0), 0);
+}
+
+/// Buffers that name no pool are among what is not cached, and no less so because they are not fixed.
+#[test]
+fn buffers_keep_nothing_while_caching_is_off() {
+    let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let conf = Config::parse("check_level:3").unwrap();
+    let alloc = Arc::new(DeviceAllocator::new(conf, Arc::new(SimDriver::new(sim.clone()))).unwrap());
+    let other = Stream(sim.create_stream().unwrap());
+    alloc.set_caching(0, false).unwrap();
+    for last in [7 * MIB, 0] {
+        let options = GrowableOptions::up_to(40 * MIB).beginning_with(19 * MIB);
+        let mut buffer = GrowableBuffer::new(alloc.clone(), 0, STREAM, options).unwrap();
+        assert_eq!(sim.physical_bytes(0), 20 * MIB);
+        buffer.record_stream(other).unwrap();
+        buffer.resize(7 * MIB).unwrap();
+        assert_eq!(sim.physical_bytes(0), 8 * MIB, "what was cut off went back");
+        buffer.resize(last).unwrap();
+        assert_eq!(sim.physical_bytes(0), last.next_multiple_of(2 * MIB));
+        let answer = alloc.sleep(None, &["uncached"], SleepMode::Discard);
+        assert!(matches!(answer, Err(Error::State { .. })), "{answer:?}");
+        drop(buffer);
+        assert_eq!((sim.physical_bytes(0), sim.reserved_bytes()), (0, 0), "after {last}");
+    }
+    alloc.set_caching(0, true).unwrap();
+    alloc.check().unwrap();
 }
 
 #[test]

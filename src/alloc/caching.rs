@@ -5,7 +5,7 @@ use super::device::{Caller, Device};
 use super::requests::Guard;
 use super::routes::RouteFilter;
 use crate::core::Core;
-use crate::core::pool::{PoolIndex, Rules};
+use crate::core::pool::{DEFAULT, PoolIndex, Rules};
 use crate::core::trim::Choice;
 use crate::driver::DeviceId;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ impl DeviceAllocator {
     ///
     /// Each block remembers where it came from: one that was handed out before goes back there, whatever the switch says by
     /// then. While caching is off, requests that name no pool get such blocks, unless a route that was begun later takes them,
-    /// and a free waits for the streams that used the block. Their memory is that of a pool with the tag `uncached`, in whole
+    /// and a free waits for the streams that used the block; growing buffers give back what is cut off of them. Their memory is that of a pool with the tag `uncached`, in whole
     /// 2 MiB, and counts towards limits as any other. What was kept before stays kept; [`empty_cache`](Self::empty_cache)
     /// gives it back. What is freed while a graph is captured goes back later, with the next such free or
     /// [`empty_cache`](Self::empty_cache).
@@ -64,6 +64,14 @@ impl Device {
         core.pools.get_mut(pool).holders += 1;
         let serial = core.pools.get(pool).serial;
         core.uncached = Some((serial, self.routes.begin(serial, RouteFilter::All, None)));
+    }
+}
+
+impl Core {
+    /// Whether what is freed in a pool goes back to the driver at once.
+    #[inline]
+    pub(super) fn keeps_nothing(&self, pool: PoolIndex) -> bool {
+        pool != DEFAULT && self.pools.get(pool).rules.uncached
     }
 }
 

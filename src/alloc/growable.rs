@@ -9,6 +9,7 @@ use super::{DeviceAllocator, DevicePtr};
 use crate::core::UNIT;
 use crate::core::block::BlockId;
 use crate::core::plan::Request;
+use crate::core::pool::PoolIndex;
 use crate::core::segment::Class;
 use crate::driver::{DeviceId, Stream};
 use crate::error::{Error, PointerKind, Result};
@@ -403,7 +404,8 @@ impl Caller<'_> {
         if raised || waits {
             self.device.settle_peaks(&mut core);
         }
-        self.after_free(core);
+        let pool = core.class_of(id).pool();
+        self.end_free(core, pool);
     }
 
     /// Frees the block of a buffer, unless exports keep it for now.
@@ -425,7 +427,15 @@ impl Caller<'_> {
             let _ = self.free_asleep(core, pool);
             return;
         }
-        self.after_free(core);
+        self.end_free(core, pool);
+    }
+
+    /// What comes after memory of a pool was freed: where nothing is kept, it goes back.
+    fn end_free<'a>(&'a self, core: Guard<'a>, pool: PoolIndex) {
+        match core.keeps_nothing(pool) {
+            true => self.give_back_freed(core, pool),
+            false => self.after_free(core),
+        }
     }
 
     /// Frees a buffer and leaves its segment vacant.
@@ -435,11 +445,13 @@ impl Caller<'_> {
             return;
         }
         let segment = place.segment;
-        let block = core.buffer_block(segment);
+        let (block, pool) = (core.buffer_block(segment), core.segments[segment as usize].class.pool());
         core.vacate(segment);
         if let Some(id) = block {
             self.free_growing(core, id);
             core = self.device.core.lock();
+        } else if core.keeps_nothing(pool) {
+            return self.give_back_freed(core, pool);
         }
         if let Some(surplus) = core.surplus_vacant() {
             if core.tokens > 0 && core.capturing == 0 {

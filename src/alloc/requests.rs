@@ -254,7 +254,7 @@ impl Caller<'_> {
         if core.is_asleep(pool) {
             return self.free_asleep(core, pool);
         }
-        if pool != DEFAULT && core.pools.get(pool).rules.uncached {
+        if core.keeps_nothing(pool) {
             self.give_back_freed(core, pool);
             return Ok(());
         }

@@ -119,6 +119,9 @@ impl Core {
         if of.rules.source.is_some() {
             return Some("its memory comes from functions of its owner, who alone can take it away");
         }
+        if of.rules.uncached && !of.firsts.is_empty() {
+            return Some("it holds what was asked for without caching, where no pool was named");
+        }
         if of.rules.use_on_oom && self.has_lent(pool) {
             return Some(
                 "live blocks of it are lent to the default pool, which does not sleep; free those first",
