@@ -197,6 +197,31 @@ fn a_graph_that_runs_on_blocks_of_another_pool_is_waited_for() {
     }
 }
 
+/// While a stream is captured without a word to the allocator, nobody may wait for the device.
+#[test]
+fn a_graph_that_cannot_be_waited_for_keeps_other_pools_awake() {
+    let rig = rig();
+    let (graph, output, _) = rig.graph();
+    let weights = rig.allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+    let block = rig.allocator.allocate_in(weights, MIB, 0, STREAM).unwrap();
+    rig.sim.fill_bytes(block.0, MIB, 8).unwrap();
+    let untold = rig.sim.create_stream().unwrap();
+    rig.sim.capture_begin(untold, CaptureMode::Relaxed).unwrap();
+    let refused = rig.allocator.sleep(None, &["weights"], SleepMode::Offload);
+    assert!(matches!(refused, Err(Error::State { .. })), "{refused:?}");
+    let model = rig.sim.capture_end(untold).unwrap();
+    assert!(!rig.allocator.is_asleep(weights).unwrap());
+    assert_eq!(rig.byte(block.0), 8);
+    rig.allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+    rig.allocator.wake(None, &["weights"]).unwrap();
+    assert_eq!(rig.byte(block.0), 8);
+    rig.sim.graph_destroy(model).unwrap();
+    [block, output].into_iter().for_each(|block| rig.allocator.deallocate(block).unwrap());
+    drop(graph);
+    rig.allocator.release_pool(weights).unwrap();
+    rig.finish();
+}
+
 /// Memory of a pool that a capture got through a route inside of it is the graph's as well.
 #[test]
 fn pools_inside_of_a_capture_sleep_with_what_the_graph_uses() {

@@ -372,9 +372,9 @@ impl Caller<'_> {
         match chore.failure.take() {
             Some(error) => Err(error),
             None if core.generation != generation => Err(was_reset("putting a pool to sleep")),
-            None if chore.captured || !chore.spared.is_empty() => {
-                refused("a graph is being captured on a stream that uses it; end that first")
-            }
+            None if chore.captured || !chore.spared.is_empty() => refused(
+                "a graph is being captured, and streams that may use it cannot be waited for; end that first",
+            ),
             None if waiting => refused("other streams were told to use its blocks meanwhile; try again"),
             None => {
                 pools.iter().for_each(|&pool| core.set_emptying(pool));
