@@ -11,8 +11,8 @@
 //! checker. At the end of each round everything is given back, and heap checker, use checker and the machine's
 //! counts must find nothing. Requests may fail for lack of memory, and in a pool that sleeps.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ascend_alloc::driver::{SimDriver, Stream};
@@ -22,6 +22,8 @@ use ascend_alloc::{
     PoolOptions, SleepMode,
 };
 use ascend_sim::{BackingMode, ExecMode, Sim, SimConfig, Task};
+// Of these a race checker sees all, also what happens where two threads meet.
+use parking_lot::{Mutex, RwLock};
 
 const M: u64 = 1 << 20;
 const DEVICES: u32 = 3;
@@ -135,10 +137,6 @@ impl Bed {
     fn free(&self, held: Held) {
         self.alloc.deallocate(held.ptr).expect("live");
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Held>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A thread that allocates.
@@ -178,7 +176,7 @@ impl Worker<'_> {
         let pool = bed.pools[device as usize];
         let Some(ptr) = granted(bed, bed.alloc.allocate_in(pool, bytes, 0, stream)) else { return };
         {
-            let _awake = bed.asleep.read().unwrap_or_else(PoisonError::into_inner);
+            let _awake = bed.asleep.read();
             if !bed.alloc.is_asleep(pool).expect("the pool lives") {
                 bed.write(device, stream, (ptr, bytes));
             }
@@ -243,9 +241,9 @@ impl Worker<'_> {
                     bed.free(self.live.swap_remove(self.random.usize(0..self.live.len())));
                 }
             }
-            28..31 => bed.lock().extend(self.live.pop()),
+            28..31 => bed.given.lock().extend(self.live.pop()),
             31..34 => {
-                let given = bed.lock().pop();
+                let given = bed.given.lock().pop();
                 given.into_iter().for_each(|held| bed.free(held));
             }
             34..36 => self.in_pool(),
@@ -272,7 +270,7 @@ fn lull(bed: &Bed) {
     while !bed.over.load(Relaxed) {
         round += 1;
         let mode = if round.is_multiple_of(2) { SleepMode::Offload } else { SleepMode::Discard };
-        let held = bed.asleep.write().unwrap_or_else(PoisonError::into_inner);
+        let held = bed.asleep.write();
         let slept = granted(bed, bed.alloc.sleep(None, &["sleeps"], mode));
         std::thread::yield_now();
         // What cannot wake for lack of memory stays asleep until others have freed some.
@@ -331,7 +329,7 @@ fn round(number: u64) -> (u64, u64) {
 
 /// Everything is given back, and nothing is left.
 fn close(bed: Bed) {
-    for held in bed.lock().drain(..) {
+    for held in bed.given.lock().drain(..) {
         bed.free(held);
     }
     bed.alloc.wake(None, &["sleeps"]).expect("there is memory now");
