@@ -113,6 +113,10 @@ impl DeviceAllocator {
     /// chunks; where pages of 1 GiB are among them, also for what brings these to multiples of their size. Importing a handle
     /// again gives the same address and calls no driver.
     ///
+    /// A process imports a block for one device. By the vendor's documentation repeated imports of a chunk count on the same object of
+    /// the driver's, so work of a second device that it is imported for may not reach it; such devices are made peers
+    /// ([`set_peers`](Self::set_peers)) of the first.
+    ///
     /// The exporter decides who may import, and must not end the export before. In which order its work and the
     /// importer's touch the block is for the two processes to arrange.
     ///
