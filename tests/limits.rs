@@ -58,24 +58,55 @@ fn the_limit_counts_exactly_what_is_mapped() {
     }
 }
 
-/// A fixed block of 20 MiB is fetched for 8: it is the limit that has no room for it, not the device.
+/// The limit has no room for a fixed block: it is the limit that is named, not the device.
 #[test]
 fn a_fixed_block_beyond_the_limit_is_refused_by_the_limit() {
     let mut world = Setup::default().conf("expandable_segments:False,memory_limit_mb:16").build();
     let s0 = world.stream();
-    let report = world.alloc_fails(8 * M, s0);
-    assert_eq!((report.cause, report.limit, report.lacking), (OutOfMemoryCause::Limit, Some(16 * M), 4 * M));
-    assert_eq!(world.sim.count("aclrtMallocAlign32"), 0);
+    let report = world.alloc_fails(17 * M, s0);
+    assert_eq!((report.cause, report.limit), (OutOfMemoryCause::Limit, Some(16 * M)), "{report}");
     world.alloc(10 * M, s0);
     let report = world.alloc_fails(8 * M, s0);
-    assert_eq!(report.cause, OutOfMemoryCause::Limit);
+    assert_eq!((report.cause, report.lacking), (OutOfMemoryCause::Limit, 2 * M), "{report}");
+    assert_eq!(world.sim.count("aclrtMallocAlign32"), 1);
     world.close();
     // Where the device refuses as well, it is the device.
     let conf = "expandable_segments:False,memory_limit_mb:64";
     let mut world = Setup::default().conf(conf).capacity(16 * M).build();
     let s0 = world.stream();
+    world.alloc(10 * M, s0);
     assert_eq!(world.alloc_fails(8 * M, s0).cause, OutOfMemoryCause::Device);
     world.close();
+}
+
+/// Fixed blocks of 20 MiB serve several requests of less than 10. Where there is no room for so much, a request gets a block of
+/// its own size, and nobody gives anything back or waits for more.
+#[test]
+fn a_fixed_block_is_no_larger_than_there_is_room() {
+    let cases = [
+        ("expandable_segments:False,memory_limit_mb:26", 64),
+        ("expandable_segments:False,soft_limit_mb:26", 64),
+        ("expandable_segments:False", 26),
+    ];
+    for (conf, capacity) in cases {
+        let mut world = Setup::default().conf(conf).capacity(capacity * M).build();
+        let s0 = world.stream();
+        world.alloc(12 * M, s0);
+        let small = world.alloc(1000, s0);
+        world.free(small);
+        let before = world.sim.counters();
+        world.alloc(5 * M, s0);
+        world.alloc(6 * M, s0);
+        assert_eq!(world.reserved(), 26 * M, "{conf}");
+        let calls = world.calls_since(&before);
+        assert!(!calls.contains_key("aclrtFree"), "{conf}: {calls:?}");
+        if !conf.contains("soft") {
+            // The idle block for small requests is given back, which is not enough.
+            let report = world.alloc_fails(3 * M, s0);
+            assert_eq!(report.lacking, 2 * M, "{report}");
+        }
+        world.close();
+    }
 }
 
 /// What a thread does below a limit: blocks, a pool that sleeps, a growing buffer. How many of its requests the limit refused.

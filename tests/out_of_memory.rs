@@ -352,7 +352,76 @@ fn a_limit_is_named_though_the_block_itself_would_fit_below_it() {
         world.alloc(4 * M, s0);
         let report = world.alloc_fails(bytes, s0);
         assert_eq!((report.cause, report.device_free), (OutOfMemoryCause::Limit, 12 * M), "{report}");
-        assert!(report.remedies.iter().any(|remedy| remedy.bytes == 12 * M), "{report}");
+        // One of these MiB is below the limit.
+        assert!(report.remedies.iter().any(|remedy| remedy.bytes == 11 * M), "{report}");
         world.close();
+    }
+}
+
+/// What is lacking is what a higher limit would have to give, whatever is held beyond it already.
+#[test]
+fn a_limit_that_is_higher_by_what_is_lacking_does() {
+    for (conf, held, asked) in
+        [("", 60, 20), ("", 40, 24), (CLASSIC, 60, 20), (CLASSIC, 40, 24), ("", 40, 51), ("", 60, 61)]
+    {
+        let mut world = Setup::default().conf(conf).capacity(150 * M).build();
+        let s0 = world.stream();
+        let (kept, gone) = (world.alloc((held - 10) * M, s0), world.alloc(10 * M, s0));
+        world.alloc.set_memory_limit(0, Some(50 * M)).expect("a limit");
+        world.free(gone);
+        world.work(s0, "use", kept);
+        let report = world.alloc_fails(asked * M, s0);
+        assert_eq!(report.cause, OutOfMemoryCause::Limit, "{report}");
+        let remedy = report.remedies.iter().find(|remedy| remedy.change.starts_with("Raise")).expect("one");
+        // All that the device has.
+        let most = report.device_free + report.reserved;
+        assert_eq!(remedy.bytes, most - 50 * M, "{report}");
+        // What is larger than the limit is not tried: nothing that is idle counts.
+        for less in [if asked > 50 { 12 * M } else { 2 * M }, 0] {
+            world.alloc.set_memory_limit(0, Some(50 * M + report.lacking - less)).expect("a limit");
+            let answer = world.try_alloc(0, asked * M, 0, s0);
+            assert_eq!(answer.is_ok(), less == 0, "{conf} {held} {asked}: {report}");
+        }
+        world.close();
+    }
+}
+
+/// Raising the limit is no remedy, or none that is enough, where the device has not more either.
+#[test]
+fn a_limit_is_not_said_to_be_in_the_way_of_what_the_device_has_not() {
+    for (conf, limit, gain) in [("", 30, 2), (CLASSIC, 30, 2), ("", 32, 0), (CLASSIC, 32, 0)] {
+        let mut world = Setup::default().conf(conf).capacity(32 * M).build();
+        let s0 = world.stream();
+        world.alloc(20 * M, s0);
+        world.alloc.set_memory_limit(0, Some(limit * M)).expect("a limit");
+        let report = world.alloc_fails(14 * M, s0);
+        let raise = report.remedies.iter().find(|remedy| remedy.change.starts_with("Raise"));
+        assert_eq!(raise.map_or(0, |remedy| remedy.bytes), gain * M, "{report}");
+        assert_eq!(raise.is_some(), gain > 0, "{report}");
+        world.close();
+    }
+}
+
+/// Large blocks may begin at multiples of 16 KiB only. What is cut off for that serves no large request.
+#[test]
+fn the_largest_fit_can_be_had_with_alignment() {
+    for (before, conf) in [(3 * M + 512, ""), (3 * M, ""), (3 * M + 512, CLASSIC)] {
+        for bytes in [7 * M, 2 * M + 512, 2 * M] {
+            let conf =
+                format!("base_addr_aligned_kb:16,{}", if conf.is_empty() { "headroom:0" } else { conf });
+            let mut world = Setup::default().conf(&conf).capacity(64 * M).build();
+            let s0 = world.stream();
+            world.alloc(before / 2, s0);
+            world.alloc(before / 2, s0);
+            let gap = world.alloc(bytes - 1024, s0);
+            world.alloc(2 * M - 512, s0);
+            world.free(gap);
+            let report = world.alloc_fails(65 * M, s0);
+            let counters = world.sim.counters();
+            world.alloc(report.largest_free, s0);
+            let calls = world.calls_since(&counters);
+            assert!(!calls.contains_key("aclrtMapMem"), "{conf} {bytes}: {report}: {calls:?}");
+            world.close();
+        }
     }
 }

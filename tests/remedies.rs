@@ -23,7 +23,7 @@ fn the_remedy_fits_the_cause() {
         (OutOfMemoryCause::Limit, 20 * M, Some(100 * M))
     );
     assert!(report.advice().starts_with("Raise per_process_memory_fraction or memory_limit_mb"), "{report}");
-    assert_eq!(report.remedies[0].bytes, report.device_free);
+    assert_eq!(report.remedies[0].bytes, report.device_free - 40 * M, "{report}");
     world.close();
 
     let mut world = Setup::default().conf(CLASSIC).capacity(100 * M).build();

@@ -2,12 +2,10 @@
 
 use super::DeviceAllocator;
 use super::device::Device;
+use crate::core::segment::ALIGNED_FROM;
 use crate::core::{MOST_ASKED, UNIT};
 use crate::driver::DeviceId;
 use crate::error::{Error, Result};
-
-/// Blocks of at least this size follow `base_addr_aligned_kb`.
-pub(super) const LARGE: u64 = 2 << 20;
 
 /// The largest alignment there is: that of the largest pages, bytes.
 const MOST_ALIGN: u64 = 1 << 30;
@@ -23,7 +21,7 @@ impl DeviceAllocator {
             return self.answer_extreme(id, bytes, align).map(|()| None);
         }
         let large = self.config.base_addr_aligned;
-        let least = if bytes >= LARGE && large > 0 && self.expandable_segments() { large } else { 0 };
+        let least = if bytes >= ALIGNED_FROM && large > 0 && self.expandable_segments() { large } else { 0 };
         Ok(Some((self.device(id)?, align.max(UNIT).max(least))))
     }
 

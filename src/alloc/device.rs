@@ -3,7 +3,7 @@
 use crate::config::{Config, SetAccess};
 use crate::core::block::{BlockId, State};
 use crate::core::pool::DEFAULT;
-use crate::core::segment::{Class, SMALL_LIMIT};
+use crate::core::segment::{ALIGNED_FROM, Class, SMALL_LIMIT};
 use crate::core::sleep::Kept;
 use crate::core::source::Departed;
 use crate::core::tally::{self, REQUESTED};
@@ -136,7 +136,7 @@ impl Device {
         let most = if config.roundup_power2_divisions.iter().any(|&divisions| divisions > 1) {
             0
         } else if config.base_addr_aligned > UNIT {
-            super::asked::LARGE
+            ALIGNED_FROM
         } else {
             MOST_REQUESTED
         };

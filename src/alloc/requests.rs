@@ -202,6 +202,9 @@ impl Caller<'_> {
         core.clock.note(frees, now);
         core.noter.note_time(now);
         core.tally.count_calls(&calls);
+        if request.requested > 0 {
+            core.tally.ladder.count_waits(&calls);
+        }
         if core.generation == generation {
             self.commit(&mut core, request, outcome);
         } else {
@@ -488,6 +491,7 @@ impl Request {
             device_full: false,
             source_dry: false,
             thrifty: false,
+            exact: false,
             no_moves: false,
             no_wide: false,
             no_space: false,

@@ -181,10 +181,10 @@ pub(super) static KEYS: [Key; 43] = [
         "large_segment_size_mb",
         Slot::Size { unit: MIB, range: (11, most(MIB)), field: field!(large_segment_size) },
         Reach::Everything,
-        "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB. Where it is set, \
-         also the size of the chunks by which growable segments grow inside a large enough block: fewer driver \
-         calls, but such a chunk goes back to the device only when all of it is free. Where it is not set they grow by \
-         the smallest chunks.",
+        "Size of the fixed block fetched for requests of more than 1 MiB and less than 10 MiB, as long as there is \
+         room for it. Where it is set, also the size of the chunks by which growable segments grow inside a large \
+         enough block: fewer driver calls, but such a chunk goes back to the device only when all of it is free. Where \
+         it is not set they grow by the smallest chunks.",
     ),
     Key {
         name: "segment_size_mb",

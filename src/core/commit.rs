@@ -311,19 +311,15 @@ impl Core {
             Ok(Some(base)) => base,
             Ok(None) => {
                 self.classic -= counted;
-                (request.device_full, request.source_dry) = (true, true);
-                request.lack = bytes;
-                self.note_retry(request);
+                self.note_refused(request, bytes, None);
+                request.source_dry |= request.device_full;
                 return;
             }
             Err((error, free)) => {
                 self.classic -= counted;
                 request.source_dry = false;
                 if error.is_out_of_memory() && !request.device_full {
-                    request.device_full = true;
-                    // A device that refuses although it says it has enough lacks all of it in effect.
-                    request.lack = bytes - free.filter(|&free| free < bytes).unwrap_or(0);
-                    self.note_retry(request);
+                    self.note_refused(request, bytes, free);
                 } else {
                     request.failure = Some(error.into());
                 }
@@ -358,6 +354,20 @@ impl Core {
         self.make_free(block);
         // What was fetched for the request serves it, whatever the rules for cached blocks say.
         request.ready = Some(self.cut(block, class, request.len, request.align));
+    }
+
+    /// Notes that there was no fixed block of so many bytes for a request, and what was free, if that is known. Where a smaller
+    /// one would do, that is asked for, unless there is too little for it, too.
+    fn note_refused(&mut self, request: &mut Request, bytes: u64, free: Option<u64>) {
+        request.exact = true;
+        let least = self.classic_len(request);
+        if least < bytes && free.is_none_or(|free| free >= least) {
+            return;
+        }
+        request.device_full = true;
+        // A device that refuses although it says it has enough lacks all of it in effect.
+        request.lack = least - free.filter(|&free| free < least).unwrap_or(0);
+        self.note_retry(request);
     }
 
     /// Whether a range lies in memory that is not on its way back: what another thread is just giving back may

@@ -25,7 +25,7 @@ use super::segment::Class;
 use super::stream::StreamId;
 use super::trim::Choice;
 use crate::error::Error;
-use crate::stats::LadderSteps;
+use crate::stats::{DriverCalls, LadderSteps};
 
 impl LadderSteps {
     /// Counts a step taken for a request.
@@ -42,11 +42,16 @@ impl LadderSteps {
             Step::GiveBack(_) => &mut self.released,
             // Counted where one was there to be called, or something to be waited for.
             Step::Ask(_) | Step::Await | Step::Pause => return,
-            Step::WaitEvent(..) | Step::WaitStream(..) => &mut self.waited,
-            Step::WaitDevice(_) => &mut self.synchronized,
+            Step::WaitEvent(..) | Step::WaitStream(..) | Step::WaitDevice(_) => return,
             Step::Fail(_) => &mut self.failed,
         };
         *counter += 1;
+    }
+
+    /// Counts the waits of the host among the calls made for a request.
+    pub(crate) fn count_waits(&mut self, calls: &DriverCalls) {
+        self.waited += calls.wait_event + calls.wait_stream;
+        self.synchronized += calls.wait_device;
     }
 }
 
@@ -109,6 +114,7 @@ impl Core {
             }
             if request.len > self.most_for(request) {
                 self.note_retry(request);
+                request.lack = self.lack_of_all(request);
                 let error = self.out_of_memory(request);
                 return self.give_up(request, error);
             }
@@ -357,7 +363,7 @@ impl Core {
         let extra = left.min(soft - grow);
         grow += extra;
         if left > extra {
-            request.lack = (left - extra) * granule;
+            request.lack = (left - extra) * granule + self.beyond_limit(request);
             request.soft = hard >= grow + left - extra;
             return Chunks::Missing;
         }
@@ -372,6 +378,24 @@ impl Core {
         debug_assert_eq!(cached + moved + grow, need, "chunks were counted that cannot be had");
         self.physical += grow * granule;
         Chunks::Found
+    }
+
+    /// Bytes held beyond a limit that was set later: these, too, must go before a request gets new memory.
+    pub(super) fn beyond_limit(&self, request: &Request) -> u64 {
+        let limit = self.limit.filter(|_| !request.device_full);
+        limit.map_or(0, |limit| self.held().saturating_sub(limit))
+    }
+
+    /// By what the limit would have to be higher for a request that is larger than it, beside all that is held; nothing where
+    /// no limit helps.
+    fn lack_of_all(&self, request: &mut Request) -> u64 {
+        let Some(limit) = self.limit.filter(|_| request.len <= self.limits.total) else { return 0 };
+        request.exact = true;
+        let need = match self.uses_reservations(request) {
+            true => request.len.next_multiple_of(self.limits.granule),
+            false => self.classic_len(request),
+        };
+        (self.held() + need).saturating_sub(limit)
     }
 
     /// The most bytes that a request can get: what comes from elsewhere is bounded by neither device nor limit, and more
@@ -466,14 +490,17 @@ impl Core {
     /// A new classic segment, if the device and the limit have room.
     pub(super) fn new_classic(&mut self, request: &mut Request) -> Option<Step> {
         let class = request.class.classic();
-        let bytes = self.classic_len(request);
         let source = self.pools.get(class.pool()).rules.source.clone();
         let of_device = !self.is_elsewhere(class);
         if of_device {
-            let excess =
-                |limit: Option<u64>| limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit));
-            let (over, over_soft) = (excess(self.limit), excess(self.soft_limit()));
+            let excess = |limit: Option<u64>, bytes: u64| {
+                limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit))
+            };
             let careful = request.rung < Rung::Joined && self.capturing == 0;
+            let usual = self.classic_len(request);
+            request.exact |= excess(self.limit, usual) > 0 || careful && excess(self.soft_limit(), usual) > 0;
+            let bytes = self.classic_len(request);
+            let (over, over_soft) = (excess(self.limit, bytes), excess(self.soft_limit(), bytes));
             request.soft = over == 0 && careful && over_soft > 0 && !request.device_full;
             if over > 0 || request.soft {
                 request.lack = if over > 0 { over } else { over_soft };
@@ -483,6 +510,7 @@ impl Core {
         if request.device_full {
             return None;
         }
+        let bytes = self.classic_len(request);
         if of_device {
             self.classic += bytes;
         }
@@ -502,6 +530,7 @@ impl Core {
         } else if !request.class.is_small()
             && !self.pools.get(request.class.pool()).rules.uncached
             && request.requested < 10 << 20
+            && !request.exact
             && room <= self.config.large_segment_size
         {
             // Decided by the size without the pad, like small and large.

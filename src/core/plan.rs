@@ -75,6 +75,8 @@ pub(crate) struct Request {
     pub(crate) asked_again: bool,
     /// It is to take a place where it leaves most idle chunks, because at another it could not have enough.
     pub(crate) thrifty: bool,
+    /// A fixed block for it is to be no larger than it needs: there was no room for the usual one.
+    pub(crate) exact: bool,
     /// No chunk may be moved: the driver refused to unmap one.
     pub(crate) no_moves: bool,
     /// The device had no wide chunk, or not enough besides: only those of one granule are made.

@@ -85,7 +85,7 @@ impl Core {
         let moves = movable(wanted - create);
         let lack = wanted - create - moves;
         if lack > 0 {
-            request.lack = lack * granule;
+            request.lack = lack * granule + self.beyond_limit(request);
             return None;
         }
         let runs = self.gather_to_move(moves);

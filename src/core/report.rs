@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Core;
 use super::block::{Block, BlockId, State};
 use super::plan::Request;
 use super::pool::PoolIndex;
 use super::remedies::is_idle;
-use super::segment::{Class, Segment};
+use super::segment::{ALIGNED_FROM, Class, Segment};
 use super::stream::StreamId;
+use super::{Core, UNIT};
 use crate::error::{Error, HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use crate::hook::Action;
 
@@ -115,10 +115,29 @@ impl Core {
     /// The largest request that a free block of a class, of any stream, could serve; bytes.
     fn largest_fit(&self, class: Class) -> u64 {
         let bins = self.streams.iter().filter_map(|state| state.bins.get(class));
-        let block = bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0);
-        let divisions = self.config.roundup_divisions_for(block);
-        let block = if divisions > 1 { round_down_to_division(block, divisions) } else { block };
-        block.saturating_sub(self.limits.pad)
+        if self.config.expandable_segments && self.config.base_addr_aligned > UNIT {
+            let blocks = bins.flat_map(|bins| bins.ids(&self.blocks)).map(|id| &self.blocks[id]);
+            blocks.map(|block| self.aligned_fit(block)).max().unwrap_or(0)
+        } else {
+            self.fit_of(bins.map(|bins| bins.largest(&self.blocks)).max().unwrap_or(0))
+        }
+    }
+
+    /// The largest request that a block of so many bytes could serve.
+    fn fit_of(&self, bytes: u64) -> u64 {
+        let divisions = self.config.roundup_divisions_for(bytes);
+        let bytes = if divisions > 1 { round_down_to_division(bytes, divisions) } else { bytes };
+        bytes.saturating_sub(self.limits.pad)
+    }
+
+    /// The same of a free block where large requests are aligned further than others.
+    fn aligned_fit(&self, block: &Block) -> u64 {
+        let start = block.addr.next_multiple_of(self.config.base_addr_aligned);
+        let aligned = self.fit_of(block.end().saturating_sub(start));
+        if aligned >= ALIGNED_FROM {
+            return aligned;
+        }
+        self.fit_of(block.len).min(ALIGNED_FROM - self.limits.pad.max(1))
     }
 
     /// Free bytes of growable segments that share their chunk with something that is not free. Neighbours that are not

@@ -17,6 +17,9 @@ pub(crate) const KINDS: usize = 8;
 /// chunk among large ones.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 
+/// Requests of at least this size follow `base_addr_aligned_kb`.
+pub(crate) const ALIGNED_FROM: u64 = 2 << 20;
+
 /// Which segments a request is placed in: those of one pool and one kind.
 ///
 /// ```text

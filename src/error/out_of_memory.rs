@@ -36,7 +36,8 @@ pub struct OutOfMemory {
     pub device: DeviceId,
     /// Bytes the caller asked for.
     pub requested: u64,
-    /// Bytes of physical memory that were missing in the end; the length of the block where that is not known.
+    /// Bytes of physical memory that were missing in the end. A request for more than a limit allows is not tried: what it
+    /// would take beside all that is held. One for more than the device has lacks its whole length.
     pub lacking: u64,
     /// What stopped it.
     pub cause: OutOfMemoryCause,
@@ -177,17 +178,17 @@ impl OutOfMemory {
 
     /// Adds what only the driver knows, and what follows from it.
     pub(crate) fn add_device(&mut self, info: Option<MemoryInfo>, held: u64) {
+        let ours = held.saturating_sub(self.elsewhere);
         if let Some(info) = info {
             (self.device_free, self.device_total) = (info.free, info.total);
-            let ours = held.saturating_sub(self.elsewhere);
             self.held_by_others = info.total.saturating_sub(info.free).saturating_sub(ours);
         }
         let total = self.device_total;
         match self.cause {
             OutOfMemoryCause::Limit if self.device_free > 0 => {
-                let gain = self.device_free;
+                let bytes = (self.device_free + ours).saturating_sub(self.limit.unwrap_or(0));
                 let reason = "the device has room beyond the limit.";
-                self.remedies.push(Remedy { change: RAISE, bytes: gain, reason });
+                self.remedies.extend((bytes > 0).then_some(Remedy { change: RAISE, bytes, reason }));
             }
             OutOfMemoryCause::Device if self.is_too_large() => {
                 let reason = "no block can be larger than the device.";
