@@ -5,10 +5,16 @@
 
 #include <limits.h>
 
-static uint64_t pool_with(const char *tag) {
+/* What an ordinary pool is made with. */
+static ascend_alloc_pool_options_t ordinary(void) {
     ascend_alloc_pool_options_t options;
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
+    return options;
+}
+
+static uint64_t pool_with(const char *tag) {
+    ascend_alloc_pool_options_t options = ordinary();
     options.tag = tag;
     uint64_t pool = 0;
     OK(ascend_alloc_pool_create(0, &options, &pool));
@@ -108,9 +114,7 @@ static void take(void *memory, size_t size, int device, void *user) {
 
 static void sources(void) {
     set_up();
-    ascend_alloc_pool_options_t options;
-    memset(&options, 0, sizeof options);
-    options.struct_size = sizeof options;
+    ascend_alloc_pool_options_t options = ordinary();
     options.source_malloc = give;
     uint64_t pool = 0;
     REFUSED(ascend_alloc_pool_create(0, &options, &pool));
@@ -128,9 +132,7 @@ static void sources(void) {
 /* Functions that are short of memory get back what another pool of theirs has idle; those of others do not count. */
 static void shared_sources(void) {
     set_up();
-    ascend_alloc_pool_options_t options;
-    memset(&options, 0, sizeof options);
-    options.struct_size = sizeof options;
+    ascend_alloc_pool_options_t options = ordinary();
     options.source_malloc = give;
     options.source_free = take;
     options.source_user = &given;

@@ -127,9 +127,7 @@ impl Core {
             let waits = !self.waits.is_empty() && self.slow == 0 && self.tokens > 0;
             if waits && !request.closed && self.can_close() {
                 // What waits for a stream that has passed is cheaper than new or moved chunks.
-                request.closed = true;
-                request.polled = false;
-                if let Some(step) = self.close_all() {
+                if let Some(step) = self.close_for_request(request) {
                     return step;
                 }
             }
@@ -273,9 +271,7 @@ impl Core {
             Chunks::Found => return Some(Step::Remap(Box::new(remap))),
             Chunks::CloseFirst => {
                 self.abandon(remap);
-                request.closed = true;
-                request.polled = false;
-                return self.close_all();
+                return self.close_for_request(request);
             }
             Chunks::JoinFirst(others) => {
                 self.abandon(remap);
@@ -433,9 +429,7 @@ impl Core {
         }
         if self.garbage(class, bytes) > 0 && !request.closed && self.can_close() {
             // Segments freed just now can be collected if their streams have passed; nobody waits.
-            request.closed = true;
-            request.polled = false;
-            return self.close_all();
+            return self.close_for_request(request);
         }
         if request.may_give_back(self.limits.total)
             && let Some(step) = self.collect_garbage(class, bytes)
@@ -444,9 +438,7 @@ impl Core {
         }
         if !request.closed && self.tokens > 0 && self.can_close() {
             // Like the pools people know, look what has finished before growing.
-            request.closed = true;
-            request.polled = false;
-            return self.close_all();
+            return self.close_for_request(request);
         }
         // Of page-locked memory nobody waits before all of the host's is taken.
         let first = if self.limits.host_page.is_none() { self.look_behind(request, bytes) } else { None };
@@ -457,6 +449,13 @@ impl Core {
         }
     }
 
+    /// Closes all open epochs for a request, which does that once; their events are asked then.
+    fn close_for_request(&mut self, request: &mut Request) -> Option<Step> {
+        request.closed = true;
+        request.polled = false;
+        self.close_all()
+    }
+
     /// What a pool has to give back before it gets a classic segment beyond its own soft limit.
     fn heed_soft_limit(&mut self, class: Class, bytes: u64, request: &mut Request) -> Option<Step> {
         let over = self.over_soft_limit(class.pool(), bytes);
@@ -464,9 +463,7 @@ impl Core {
             return None;
         }
         if !request.closed && self.can_close() {
-            request.closed = true;
-            request.polled = false;
-            return self.close_all();
+            return self.close_for_request(request);
         }
         let back = self.idle_of_pool(class.pool(), over);
         (!back.is_empty()).then_some(Step::GiveBack(back))
@@ -544,9 +541,7 @@ impl Core {
     /// requests that `grows` says of without being given back, as far as it can be had at all.
     pub(super) fn relief_step(&mut self, request: &mut Request, grows: bool) -> Option<Step> {
         if !request.closed && self.can_close() {
-            request.closed = true;
-            request.polled = false;
-            return self.close_all();
+            return self.close_for_request(request);
         }
         if request.may_give_back(self.limits.total) {
             let back = if self.is_elsewhere(request.class) {
