@@ -83,6 +83,10 @@ fn print_table() {
         println!("pair of {name}, used on a second stream: {multiple:.2} pairs");
     }
     drop(other);
+    for (name, bytes) in SIZES {
+        let multiple = multiple(&Bed::alone(Config::default()), &Bed::alone(Config::default()), bytes);
+        println!("the same of {name}, nothing else live: {multiple:.2} pairs");
+    }
     let sizes = small_sizes();
     row("pairs of 24 sizes up to 1 MiB in turn", in_turn(&sizes, |bytes| front.pair(bytes, Stream(0))));
     let used = in_turn(&sizes, |bytes| front.recorded_pair(bytes));

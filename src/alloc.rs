@@ -41,6 +41,7 @@ mod sleep;
 mod space;
 mod states;
 mod stats_export;
+mod waiting;
 
 pub use crate::core::source::PoolSource;
 pub use buffer::{DeviceAlloc, DeviceBuffer};

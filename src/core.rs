@@ -50,6 +50,7 @@ pub(crate) mod commit;
 pub(crate) mod epochs;
 pub(crate) mod export;
 pub(crate) mod growing;
+pub(crate) mod haste;
 pub(crate) mod heap;
 pub(crate) mod ladder;
 mod noting;
@@ -215,6 +216,8 @@ pub(crate) struct Core {
     pub(crate) unseen: u64,
     /// How often the wait of blocks in the front was ended.
     pub(crate) waits_ended: u32,
+    /// Whether waits are ended in quick succession, and what is done about it.
+    pub(crate) haste: haste::Haste,
     /// Requests that are not to close epochs, because the device was not prompt lately.
     pub(crate) slow: u32,
     /// How many that will be the next time: doubled each time, forgotten once the device is prompt.
@@ -332,6 +335,7 @@ impl Core {
             beside: 0,
             unseen: 0,
             waits_ended: 0,
+            haste: haste::Haste::default(),
             slow: 0,
             patience: 0,
             ask_after: 0,

@@ -77,6 +77,8 @@ const GOOD: &[Good] = &[
     ("headroom:0", |c| c.headroom = 0.0),
     ("headroom:0.05", |c| c.headroom = 0.05),
     ("adaptive_headroom:False", |c| c.adaptive_headroom = false),
+    ("waiting_headroom:0", |c| c.waiting_headroom = 0.0),
+    ("waiting_headroom:0.125", |c| c.waiting_headroom = 0.125),
     ("device_waits:False", |c| c.device_waits = false),
     ("front_cache:False", |c| c.front_cache = false),
     ("caching:False", |c| c.caching = false),
@@ -148,6 +150,7 @@ const BAD: &[(&str, &[&str])] = &[
     ("pinned_max_cached_size_mb", &["unlimited"]),
     ("headroom", &["-0.01", "1.01", "2%", "inf"]),
     ("adaptive_headroom", &["0.1"]),
+    ("waiting_headroom", &["-0.01", "1.01", "1/64"]),
     ("device_waits", &["yes"]),
     ("front_cache", &["1"]),
     ("caching", &["0"]),
@@ -374,7 +377,7 @@ fn own_keys_are_refused_in_the_variables_of_pytorch() {
             assert!(error.accepted.contains(OWN_VARIABLE), "{error}");
         }
     }
-    assert_eq!(own.count(), 24);
+    assert_eq!(own.count(), 25);
 }
 
 #[test]

@@ -128,7 +128,8 @@ fn pairs_used_on_a_second_stream_allocate_nothing() {
     for lag in [0, 4] {
         let bed = Bed::null(Config::default(), lag, OTHERS);
         for (name, bytes) in SIZES {
-            bed.recorded_pairs(bytes, WARM_UP);
+            // Until as many wait as may.
+            bed.recorded_pairs(bytes, 20 * WARM_UP);
             let plans = || {
                 let calls = bed.allocator.stats(0).unwrap().calls;
                 calls.map + calls.stream_wait

@@ -73,7 +73,7 @@ fn a_waiting_block_is_active_and_pending_free() {
 
 #[test]
 fn many_pairs_share_an_event() {
-    let mut world = prompt().build();
+    let mut world = prompt().conf("waiting_headroom:0").build();
     let ballast = world.alloc(512 * M, Stream(0));
     world.free(ballast);
     // It is known that nothing uses it any more, so that its chunks may move.

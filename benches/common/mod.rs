@@ -59,8 +59,17 @@ impl Bed {
     /// On the simulator, with [`OTHERS`] live blocks. The device keeps no bytes and runs no work, so
     /// that nothing but the allocator's calls takes time.
     pub fn simulated(config: Config) -> Bed {
+        Bed::on_simulator(config, CAPACITY, OTHERS)
+    }
+
+    /// The same on a device of 64 GiB, with nothing else live.
+    pub fn alone(config: Config) -> Bed {
+        Bed::on_simulator(config, 64 << 30, 0)
+    }
+
+    fn on_simulator(config: Config, capacity: u64, others: usize) -> Bed {
         let sim = Sim::new(SimConfig {
-            capacity: CAPACITY,
+            capacity,
             backing: BackingMode::MetadataOnly,
             checker: false,
             check_mapped: false,
@@ -71,7 +80,7 @@ impl Bed {
             _ => Stream(sim.executor().create_stream(DEVICE).expect("the simulator has streams")),
         };
         let streams = core::array::from_fn(create);
-        Bed::on(Arc::new(SimDriver::new(sim)), config, streams, OTHERS)
+        Bed::on(Arc::new(SimDriver::new(sim)), config, streams, others)
     }
 
     /// On a driver that does nothing, with `others` live blocks; an event completes when `lag` more

@@ -104,6 +104,7 @@ impl Device {
         if core.capturing > 0 {
             return Ok(0);
         }
+        core.haste.end();
         self.drain(&mut core, caller.map);
         // What others free from here on is not waited for.
         let due = core.to_be_passed(choice);

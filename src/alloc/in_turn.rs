@@ -62,7 +62,7 @@ impl Bed {
 fn large_lengths_in_turn_leave_the_core_alone() {
     for (count, used) in [(2, false), (8, false), (2, true), (8, true)] {
         let bed = bed(32 << 10);
-        bed.in_turn(&LENGTHS[..count], 2000, used);
+        bed.in_turn(&LENGTHS[..count], 8000, used);
         let before = bed.core_frees();
         bed.in_turn(&LENGTHS[..count], 500, used);
         assert_eq!(bed.core_frees(), before, "{count} lengths, used: {used}");
@@ -93,11 +93,47 @@ fn lengths_that_do_not_fit_beside_each_other_share_memory() {
     bed.alloc.check().unwrap();
 }
 
+/// A program that holds nothing else had an event for each pair of 1 MiB and more.
+#[test]
+fn pairs_of_a_small_program_share_events() {
+    const PAIRS: u64 = 10_240;
+    for bytes in [64 << 10, M, 2 * M] {
+        let bed = bed(2);
+        let pairs = |count| (0..count).for_each(|_| bed.pair(bytes, true));
+        let events = |bed: &Bed| bed.alloc.stats(0).unwrap().calls.record_event;
+        pairs(4 * PAIRS);
+        let before = events(&bed);
+        pairs(PAIRS);
+        assert!(events(&bed) - before <= PAIRS / 400, "{} of {bytes}", events(&bed) - before);
+        let reserved = |bed: &Bed| bed.alloc.stats(0).unwrap().reserved_bytes.all.current as u64;
+        assert!(reserved(&bed) <= 1100 * M, "{}", reserved(&bed));
+        // It is at hand for anything else, and does not come back once it was given back.
+        let all = bed.alloc.allocate(0, (64 << 30) - 4 * M, 0, Stream(0)).unwrap();
+        bed.alloc.deallocate(all).unwrap();
+        bed.alloc.empty_cache(None).unwrap();
+        pairs(100);
+        assert!(reserved(&bed) <= 8 * M, "{}", reserved(&bed));
+        bed.alloc.check().unwrap();
+    }
+}
+
+/// Memory that comes and goes between the pairs is a reason to hold no more than that.
+#[test]
+fn other_memory_between_pairs_leaves_no_room_for_more() {
+    let bed = bed(2);
+    for length in (0..20_000).map(|at| 3 + at % 37) {
+        bed.pair(2 * M, true);
+        bed.pair(length * M, false);
+    }
+    let peak = bed.alloc.stats(0).unwrap().reserved_bytes.all.peak as u64;
+    assert!(peak <= 50 * M, "{peak}");
+}
+
 /// Blocks that wait for requests that do not come any more leave their part of the headroom to others.
 #[test]
 fn what_waits_for_nobody_gives_way() {
     let events = |bed: &Bed| {
-        bed.in_turn(&[16], 40_000, true);
+        bed.in_turn(&[16], 600_000, true);
         let before = bed.alloc.stats(0).unwrap().calls.record_event;
         bed.in_turn(&[16], 1000, true);
         bed.alloc.stats(0).unwrap().calls.record_event - before

@@ -12,17 +12,10 @@ use crate::core::segment::Class;
 use crate::core::stream::StreamId;
 use crate::driver::Stream;
 use crate::error::{Error, Result};
-use crate::front::{HoldUp, Missed};
+use crate::front::Missed;
 use crate::history;
 use crate::hook::{Action, MemoryEvent};
 use crate::stats::DriverCalls;
-
-/// Of the memory held, the share that blocks of one size may have that wait for streams in the front, in all shards
-/// together, before epochs are closed to get them back. Less than the headroom.
-const WAITING_SHARE: u64 = 64;
-
-/// What they may have of any memory, bytes: in a small program it is part of a chunk that is there anyway.
-const WAITING_LEAST: u64 = 4 << 20;
 
 pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;
 
@@ -81,6 +74,7 @@ impl Caller<'_> {
         }
         let mut request = Request::new(bytes, len, align, class, id, stream);
         let may_grow = |core: &mut Core| core.flush_can_wait() || stays;
+        request.room = hold_up.map_or(0, |_| core.room_to_wait());
         let calm = pool == 0 && hold_up.map_or_else(|| may_grow(&mut core), |hold_up| !hold_up.crowded);
         if calm && let Some(step) = core.grow_calmly(&mut request, stays && hold_up.is_none()) {
             core = self.perform(core, step, &mut request);
@@ -105,30 +99,6 @@ impl Caller<'_> {
         core.pools.get_mut(class.pool()).holders += 1;
         let _held = Held { device: self.device, pool: class.pool() };
         self.climb(core, request)
-    }
-
-    /// Finds out, if that is worth its while, whether the streams have passed that keep a block in the front.
-    #[cold]
-    #[inline(never)]
-    fn end_wait<'a>(&'a self, mut core: Guard<'a>, hold_up: HoldUp) -> Guard<'a> {
-        if !core.may_ask() {
-            return core;
-        }
-        let tokens = core.tokens;
-        let mut chore = Request::chore();
-        let users = hold_up.users.into_iter().flatten();
-        if let Some(step) = core.query_for(users.clone()) {
-            core = self.perform(core, step, &mut chore);
-        }
-        if let Some(step) = core.close_for(users.clone()) {
-            core = self.perform(core, step, &mut chore);
-        }
-        core.note_answer(users, tokens);
-        if core.is_time_for_idle() && self.device.drain_idle(&mut core, self.map) > 0 {
-            // So that others may have it.
-            core = self.learn(core);
-        }
-        core
     }
 
     #[cold]
@@ -381,7 +351,7 @@ impl Caller<'_> {
         let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
         core.commit(request, outcome, &mut cover);
         self.device.tell_completed(core);
-        self.device.front.set_most_waiting((core.held() / WAITING_SHARE).max(WAITING_LEAST));
+        self.device.let_wait(core);
         self.device.follow_moves(core);
         for (base, len) in core.dropped.drain(..) {
             self.map.uncover(base, len);
@@ -504,6 +474,7 @@ impl Request {
             emptied: false,
             captured: false,
             peak: 0,
+            room: 0,
             failure: None,
             ready: None,
         }

@@ -127,7 +127,7 @@ const MOST_RESERVED: u64 = 8 << 10;
 const MOST_DECAY: u64 = 1_000_000_000_000;
 
 /// All keys that are accepted.
-pub(super) static KEYS: [Key; 43] = [
+pub(super) static KEYS: [Key; 44] = [
     torch_npu(
         "expandable_segments",
         Slot::Flag(field!(expandable_segments)),
@@ -301,6 +301,14 @@ pub(super) static KEYS: [Key; 43] = [
         "True: a program that moves chunks all the time and has needed a sixth of the device may hold up to 4.9 % more \
          than its highest live bytes before chunks are moved; one that has needed three eighths follows a peak that \
          creeps up, and may hold a fifth more where most of its sizes are new. False: the headroom alone decides.",
+    ),
+    own(
+        "waiting_headroom",
+        Slot::Fraction { zero: true, field: field!(waiting_headroom) },
+        Reach::Growable,
+        "Which fraction of the device, or of the memory limit, may be held beyond the headroom where a program does next to \
+         nothing but allocate, use on another stream and free: as many blocks of its sizes wait for the other stream as \
+         makes events rare. 0, or adaptive_headroom:False: none.",
     ),
     own(
         "device_waits",

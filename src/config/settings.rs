@@ -131,6 +131,9 @@ pub struct Config {
     pub headroom: f64,
     /// `adaptive_headroom`: a program that moves chunks all the time may take more memory instead.
     pub adaptive_headroom: bool,
+    /// `waiting_headroom`: which fraction of the device, or of the limit, may be held beyond that for blocks that wait for other
+    /// streams, where next to nothing else is done.
+    pub waiting_headroom: f64,
     /// `device_waits`: a stream may wait for others on the device, so that it can use what they freed.
     pub device_waits: bool,
     /// `front_cache`: blocks of sizes seen before are kept at hand without the device's lock.
@@ -211,6 +214,7 @@ impl Default for Config {
             pinned_max_cached_size: None,
             headroom: 0.02,
             adaptive_headroom: true,
+            waiting_headroom: 0.016,
             device_waits: true,
             front_cache: true,
             caching: true,
@@ -251,6 +255,7 @@ impl PartialEq for Config {
             && self.pinned_max_cached_size == other.pinned_max_cached_size
             && self.headroom == other.headroom
             && self.adaptive_headroom == other.adaptive_headroom
+            && self.waiting_headroom == other.waiting_headroom
             && self.device_waits == other.device_waits
             && self.front_cache == other.front_cache
             && self.caching == other.caching

@@ -20,10 +20,9 @@ impl Core {
 
     /// Whether it is time to look for blocks in the front that were recorded and that nobody asks for any more: what they
     /// take of the headroom makes the waits of all others short.
-    pub(crate) fn is_time_for_idle(&mut self) -> bool {
+    pub(crate) fn is_time_for_idle(&self) -> bool {
         /// Waits that were ended, from one time to the next: longer than a thread that goes on is kept from its processor.
         const APART: u32 = 1 << 14;
-        self.waits_ended = self.waits_ended.wrapping_add(1);
         self.waits_ended.is_multiple_of(APART)
     }
 
@@ -98,7 +97,7 @@ impl Core {
             return None;
         }
         let goal = (self.high_water as f64 * (1.0 + self.config.headroom)) as u64;
-        let goal = goal.min(self.limit.unwrap_or(u64::MAX));
+        let goal = (goal + request.room).min(self.limit.unwrap_or(u64::MAX));
         let room = goal.saturating_sub(self.held()) / granule + self.cached.len() as u64;
         let small = request.class.is_small();
         let hopeless = match small {

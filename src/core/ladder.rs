@@ -317,7 +317,8 @@ impl Core {
         let hard = if request.device_full { 0 } else { chunks(self.limit) };
         let soft = if request.rung < Rung::Joined { hard.min(chunks(self.soft_limit())) } else { hard };
         let (goal, peak) = (self.goal(request.peak), self.high_water.max(request.peak));
-        let within = if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal };
+        let within =
+            if self.past_soft_limit(request.class.pool(), left * granule) { 0 } else { goal + request.room };
         let mut grow = left.min(soft).min(within.saturating_sub(self.held() + self.elsewhere) / granule);
         left -= grow;
         let pressed = soft - grow < left;
@@ -408,6 +409,7 @@ impl Core {
         if !request.retried {
             request.retried = true;
             self.tally.retries += 1;
+            self.haste.end();
         }
     }
 

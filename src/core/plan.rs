@@ -101,6 +101,8 @@ pub(crate) struct Request {
     pub(crate) captured: bool,
     /// The highest live bytes there will be once it is served.
     pub(crate) peak: u64,
+    /// Bytes that may be held beyond the headroom for it.
+    pub(crate) room: u64,
     /// The error to end with, once everything is put back.
     pub(crate) failure: Option<crate::Error>,
     /// The block, once there is one.

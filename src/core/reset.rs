@@ -34,6 +34,7 @@ impl Core {
         self.apart.clear();
         self.shunned.clear();
         self.extended.clear();
+        self.haste.end();
         (self.physical, self.classic, self.elsewhere, self.busy) = (0, 0, 0, 0);
         let pools: Vec<_> = self.pools.indices().collect();
         for pool in pools {

@@ -29,15 +29,6 @@ pub(crate) enum Freed {
     ByCore,
 }
 
-/// Why a block of the right size cannot be taken: other streams may still use it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HoldUp {
-    /// These, and the epoch each has to pass.
-    pub(crate) users: [Option<(StreamId, u32)>; 2],
-    /// Whether no more blocks are to be let wait.
-    pub(crate) crowded: bool,
-}
-
 /// What a request for a large block did not find.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Missed {
@@ -331,22 +322,6 @@ impl Front {
         place != NO_PLACE && self.shard(place).holds(entry.rests_at(), address)
     }
 
-    /// Why no block of exactly `len` bytes can be taken for the stream although there is one. Under the
-    /// device's lock.
-    pub(crate) fn hold_up(&self, stream: Stream, len: u64, small: bool) -> Option<HoldUp> {
-        let place = self.streams.place_of(stream)?;
-        let shard = self.shard(place);
-        let ring = &shard.ring;
-        let _guard = shard.flag.lock();
-        let lane = ring.lane(key_of(len, place, small))?;
-        if ring.ready(lane, &self.streams, self.most(small)).is_some() {
-            return None;
-        }
-        let open = |one| self.streams.resolve(one).filter(|_| !self.streams.is_over(one));
-        let users = lane.at(lane.head())?.uses().map(open);
-        Some(HoldUp { users, crowded: lane.is_full() })
-    }
-
     /// The number the core knows a stream by, if the front knows the stream.
     #[inline]
     pub(crate) fn core_id(&self, stream: Stream) -> Option<(u16, StreamId)> {
@@ -589,7 +564,10 @@ fn note_request(map: &AddressMap, address: u64, requested: u64) {
     }
 }
 
+mod held_up;
 mod sums;
+
+pub(crate) use held_up::HoldUp;
 
 #[cfg(all(test, ascend_alloc_loom))]
 mod models;

@@ -99,9 +99,14 @@ impl Lane {
         self.head.load(Relaxed) == self.tail.load(Relaxed)
     }
 
+    /// How many blocks there are.
+    pub(super) fn len(&self) -> u32 {
+        self.tail.load(Relaxed).wrapping_sub(self.head.load(Relaxed))
+    }
+
     /// Whether there may be no more blocks.
     pub(super) fn is_full(&self) -> bool {
-        self.tail.load(Relaxed).wrapping_sub(self.head.load(Relaxed)) >= self.most.load(Relaxed)
+        self.len() >= self.most.load(Relaxed)
     }
 
     /// Lets an empty lane have blocks of a key.
