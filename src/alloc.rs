@@ -354,7 +354,8 @@ impl DeviceAllocator {
     /// Tells that a stream is being destroyed: to be called before it is, while no other call that could
     /// record an event on it is in progress. Its handle is never given to the driver again, and its memory
     /// belongs to everybody once the work queued on it is over. A new stream with the same
-    /// handle value is another stream.
+    /// handle value is another stream. Of a stream that is destroyed without a word the driver tells when an event is to be
+    /// recorded on it; but a new one with its handle is taken for the old one then.
     ///
     /// # Errors
     ///

@@ -219,6 +219,33 @@ fn streams_that_end_unseen_do_no_harm_although_their_handles_come_again() {
     }
 }
 
+/// What they freed is found without a word once nothing is queued elsewhere; before, the request grows.
+#[test]
+fn what_streams_leave_that_end_unseen_holds_nobody_up() {
+    let mut world = Setup::default().build();
+    let busy = world.stream();
+    let other = world.alloc(M, busy);
+    world.work(busy, "long work", other);
+    for round in 1..=2 {
+        let stream = world.stream();
+        let a = world.alloc(100 * M, stream);
+        world.work(stream, "work", a);
+        world.free(a);
+        world.sim.on_device(0, || world.sim.destroy_stream(stream.0)).unwrap().expect("destroyed");
+        assert_eq!((world.reserved(), world.stats().num_sync_all_streams), (100 * M * round + 2 * M, 0));
+    }
+    world.finish(busy);
+    let stream = world.stream();
+    let a = world.alloc(200 * M, stream);
+    world.work(stream, "work", a);
+    assert_eq!((world.reserved(), world.stats().num_sync_all_streams), (202 * M, 1));
+    assert_eq!((world.stats().num_alloc_retries, world.stats().num_ooms), (0, 0));
+    world.verify();
+    world.free(a);
+    world.free(other);
+    world.close();
+}
+
 /// Free neighbours of two streams that are busy stay apart, however many epochs of a third one end meanwhile, and
 /// become one as soon as both have passed.
 #[test]

@@ -167,6 +167,13 @@ impl Core {
                     state.refused_event(self.frees);
                     self.events.push(event);
                 }
+                Recorded::Gone(event) => {
+                    state.keep_open();
+                    state.refused_event(self.frees);
+                    (state.lost, state.gone) = (true, true);
+                    self.made -= usize::from(event.is_none());
+                    self.events.extend(event);
+                }
                 Recorded::Without => state.keep_open(),
                 Recorded::Before => {}
             }

@@ -239,8 +239,9 @@ impl Core {
     /// what is free of theirs, and what waits for nobody else. No event can be recorded on them any more. Changes nothing:
     /// whoever waits closes the epochs.
     pub(super) fn left_behind(&self, request: &Request, bytes: u64) -> Vec<StreamId> {
-        let dead = |&&id: &&StreamId| self.streams[id as usize].has_open_work();
-        let ids: Vec<StreamId> = self.dead.iter().filter(dead).copied().collect();
+        let states = self.streams.iter().enumerate();
+        let over = states.filter(|(_, state)| state.is_over() && state.has_open_work());
+        let ids: Vec<StreamId> = over.map(|(id, _)| id as StreamId).collect();
         if ids.is_empty() {
             return ids;
         }
@@ -252,7 +253,7 @@ impl Core {
             return ids;
         }
         let gone =
-            |&(user, due): &(StreamId, u32)| self.passed(user, due) || !self.streams[user as usize].alive;
+            |&(user, due): &(StreamId, u32)| self.passed(user, due) || self.streams[user as usize].is_over();
         let waits = self.waits.iter().filter(|(_, users)| users.iter().all(gone));
         let blocks = waits.map(|(&id, _)| &self.blocks[id]);
         let waiting: u64 =
@@ -266,7 +267,7 @@ impl Core {
         let works = |state: &StreamState| {
             let used = state.out > 0 || state.recorded > 0 || state.in_front;
             let unknown = used && (!asked || state.broken);
-            state.alive && (unknown || state.has_open_work() || !state.passed(state.open - 1))
+            !state.is_over() && (unknown || state.has_open_work() || !state.passed(state.open - 1))
         };
         let states = self.streams.iter().enumerate();
         states.filter(|(_, state)| works(state)).map(|(id, _)| id as StreamId).collect()

@@ -138,9 +138,11 @@ fn record(caller: Caller<'_>, handle: Stream, means: Means, calls: &mut DriverCa
         Means::UnderWay(_) => return Recorded::Before,
         Means::None => return Recorded::Without,
     };
-    // Where that cannot be told, the stream is left alone.
-    if driver.is_capturing(device, handle).unwrap_or(true) {
-        return Recorded::Captured(event);
+    match driver.is_capturing(device, handle) {
+        Ok(false) => {}
+        Err(error) if error.is_unknown_handle() => return Recorded::Gone(event),
+        // Where that cannot be told, the stream is left alone.
+        Ok(true) | Err(_) => return Recorded::Captured(event),
     }
     let event = match event.map_or_else(|| driver.create_event(device), Ok) {
         Ok(event) => event,
@@ -152,6 +154,7 @@ fn record(caller: Caller<'_>, handle: Stream, means: Means, calls: &mut DriverCa
         Ok(()) => Recorded::Done(event),
         // Another thread may be in the context of the stream.
         Err(error) if error.is_of_another_context() => Recorded::Captured(Some(event)),
+        Err(error) if error.is_unknown_handle() => Recorded::Gone(Some(event)),
         Err(_) => Recorded::Refused(event),
     }
 }

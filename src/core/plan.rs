@@ -439,6 +439,8 @@ pub(crate) enum Recorded {
     Captured(Option<Event>),
     /// The driver refused.
     Refused(Event),
+    /// The driver does not know the stream: it was destroyed without a word. With the event, if there is one.
+    Gone(Option<Event>),
     /// There was nothing to close the epoch with.
     Without,
     /// The epoch had been closed before.

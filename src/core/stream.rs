@@ -40,6 +40,8 @@ pub(crate) struct StreamState {
     again: (u64, u64),
     /// True when that could not wait for it either: only a device-wide wait can end its epochs.
     pub(crate) lost: bool,
+    /// True when the driver did not know it: it was destroyed unseen. Another one may get its handle.
+    pub(crate) gone: bool,
     /// The stream's place in the front cache, if it has one.
     pub(crate) slot: Option<u16>,
     /// The epoch that frees are stamped with now; starts at 1.
@@ -131,6 +133,7 @@ impl StreamState {
             broken: false,
             again: (0, 0),
             lost: false,
+            gone: false,
             slot: None,
             open: 1,
             completed: 0,
@@ -182,6 +185,11 @@ impl StreamState {
         closing
     }
 
+    /// Whether it was destroyed, as far as anybody knows: nothing is queued on it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.alive || self.gone
+    }
+
     /// Whether an event may be recorded on it, when there were so many frees: the driver did not refuse the last one, or
     /// that is long ago.
     pub(crate) fn takes_events(&self, frees: u64) -> bool {
@@ -198,7 +206,7 @@ impl StreamState {
 
     /// Notes that an event could be recorded on it, or a wait has ended all its epochs.
     pub(crate) fn took_event(&mut self) {
-        (self.broken, self.lost, self.again) = (false, false, (0, 0));
+        (self.broken, self.lost, self.gone, self.again) = (false, false, false, (0, 0));
     }
 
     /// The epoch closed last got no event and no wait: the next one has to end it too.
