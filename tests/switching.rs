@@ -488,3 +488,27 @@ fn all_pools_sleep_while_caching_is_off() {
     [kept, apart].into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
     alloc.check().unwrap();
 }
+
+/// The pool and the route that serve requests while caching is off are the switch's, whoever knows the pool's name.
+#[test]
+fn nobody_else_gives_up_what_serves_while_caching_is_off() {
+    let sim = Sim::new(SimConfig { capacity: 64 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    alloc.set_caching(0, false).unwrap();
+    let first = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    let pool = alloc.block_info(first).unwrap().pool;
+    for answer in [alloc.release_pool(pool), alloc.end_route(pool)] {
+        assert!(matches!(answer, Err(Error::State { .. })), "{answer:?}");
+    }
+    // A route of the program's own there is the program's to end.
+    alloc.begin_route(pool, RouteFilter::Stream(STREAM)).unwrap();
+    alloc.end_route(pool).unwrap();
+    let second = alloc.allocate(0, 3 * MIB, 0, STREAM).unwrap();
+    assert_eq!(alloc.block_info(second).unwrap().pool, pool, "caching is off still");
+    [first, second].into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+    assert_eq!(sim.physical_bytes(0), 0);
+    assert!(!alloc.set_caching(0, true).unwrap());
+    assert!(matches!(alloc.release_pool(pool), Err(Error::Argument { .. })), "it is gone");
+    alloc.check().unwrap();
+}

@@ -1681,6 +1681,8 @@ uint64_t ascend_alloc_pool_default(int device);
  idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number. Once
  nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool (while
  a graph is captured on the device, when that has ended); what is still in use goes with ascend_alloc_empty_cache.
+ ASCEND_ALLOC_STATUS_STATE for the pools that the library makes itself: of tags, of one-handle blocks, and while caching
+ is off.
 
  Callable from any thread. In a forked child it does nothing and succeeds.
  */

@@ -126,6 +126,11 @@ pub(crate) fn allocate(
     Ok(process.allocator.allocate_in(pool, bytes, 0, stream)?)
 }
 
+/// Whether a pool is that of such blocks.
+pub(crate) fn owns(pool: PoolId) -> bool {
+    POOLS.lock().get(&pool.device).is_some_and(|&(kept, _)| kept == pool)
+}
+
 fn create(process: &Process, device: DeviceId) -> Result<PoolId, Failure> {
     CHANGES.get_or_init(|| {
         let changes = Arc::new(StateChanges::default());

@@ -4,13 +4,13 @@ use core::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Weak};
 
 use allocator::driver::{DeviceId, Stream};
-use allocator::{EmptyOptions, PoolId, PoolOptions, PoolSource, RouteFilter};
+use allocator::{EmptyOptions, Error, PoolId, PoolOptions, PoolSource, RouteFilter};
 use parking_lot::Mutex;
 
 use crate::arguments::{self, AscendAllocRelease, Held, Versioned};
-use crate::guard;
 use crate::process::{self, Failure, argument};
 use crate::stats::AscendAllocStatArray;
+use crate::{guard, one_handle, tagged};
 
 /// The functions that pools have their memory from.
 static FUNCTIONS: Mutex<Vec<Weak<Functions>>> = Mutex::new(Vec::new());
@@ -189,11 +189,20 @@ pub extern "C" fn ascend_alloc_pool_default(device: c_int) -> u64 {
 /// idle serves other pools, and the pool is gone with its last memory. Until then other calls still take its number. Once
 /// nobody holds it any more, idle memory of source_malloc goes back to source_free, because it serves no other pool (while
 /// a graph is captured on the device, when that has ended); what is still in use goes with ascend_alloc_empty_cache.
+/// ASCEND_ALLOC_STATUS_STATE for the pools that the library makes itself: of tags, of one-handle blocks, and while caching
+/// is off.
 ///
 /// Callable from any thread. In a forked child it does nothing and succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ascend_alloc_pool_release(pool: u64) -> c_int {
-    guard::release(|| Ok(process::existing()?.release_pool(id(pool)?)?))
+    guard::release(|| {
+        let pool = id(pool)?;
+        if tagged::owns(pool) || one_handle::owns(pool) {
+            let reason = "it is the library's own, for a tag or for one-handle blocks, and stays";
+            return Err(Error::State { operation: "releasing a pool", reason }.into());
+        }
+        Ok(process::existing()?.release_pool(pool)?)
+    })
 }
 
 /// Switches caching of the device off (on is 0) or on again (on is not 0). While it is off, each request that no pool is

@@ -190,6 +190,11 @@ fn texts(tags: &[Arc<str>]) -> Vec<&str> {
     tags.iter().map(|tag| &**tag).collect()
 }
 
+/// Whether a pool is that of a tag.
+pub(crate) fn owns(pool: PoolId) -> bool {
+    POOLS.lock().values().any(|pools| pools.get(&pool.device) == Some(&pool))
+}
+
 /// The pool of a tag on a device.
 fn pool_of(allocator: &DeviceAllocator, device: DeviceId, tag: &Arc<str>) -> Result<PoolId, Failure> {
     let known = POOLS.lock().get(tag).and_then(|pools| pools.get(&device)).copied();

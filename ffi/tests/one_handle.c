@@ -115,6 +115,7 @@ static void blocks(void) {
     ascend_alloc_block_info_t info;
     info.struct_size = sizeof info;
     OK(ascend_alloc_block_info(block, &info));
+    CHECK(ascend_alloc_pool_release(info.pool) == ASCEND_ALLOC_STATUS_STATE);
     CHECK(info.segment == block && info.segment_size == info.size && info.size == 24 * MIB);
     bytes_to(block, 7, 23 * MIB);
     CHECK(byte_of((char *)block + 23 * MIB - 1) == 7);

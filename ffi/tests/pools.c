@@ -254,6 +254,13 @@ static void tagged(void) {
     OK(ascend_alloc_pause("weights", 0));
     OK(ascend_alloc_resume("weights"));
     REFUSED(ascend_alloc_pause("weights", 2));
+    /* A tag keeps its pool, whoever knows its number. */
+    ascend_alloc_block_info_t info;
+    info.struct_size = sizeof info;
+    OK(ascend_alloc_block_info(weights, &info));
+    CHECK(ascend_alloc_pool_release(info.pool) == ASCEND_ALLOC_STATUS_STATE);
+    ascend_alloc_tagged_free(ascend_alloc_tagged_malloc(MIB, 0, NULL), MIB, 0, NULL);
+    CHECK(ascend_alloc_last_error() == NULL);
     ascend_alloc_tagged_free(weights, 4 * MIB, 0, NULL);
     ascend_alloc_tagged_free(persistent, 2 * MIB, 0, NULL);
     CHECK(allocated(0) == 0);

@@ -42,7 +42,7 @@ impl DeviceAllocator {
         if let Some((serial, route)) = core.uncached.take() {
             drop(core);
             self.end_route_numbered(device, route);
-            self.release_pool(super::PoolId { device, serial })?;
+            self.release(state, state.core.lock(), super::PoolId { device, serial })?;
             return Ok(before);
         }
         state.keep_nothing(&mut core);

@@ -170,10 +170,19 @@ impl DeviceAllocator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pool that does not exist or was released before, and for the default pool.
+    /// [`Error::Argument`] for a pool that does not exist or was released before, and for the default pool; [`Error::State`]
+    /// for the pool that serves requests while [caching is off](Self::set_caching).
     pub fn release_pool(&self, pool: PoolId) -> Result<()> {
         let state = self.device(pool.device)?;
-        let mut core = state.core.lock();
+        let core = state.core.lock();
+        if core.uncached.is_some_and(|(serial, _)| serial == pool.serial) {
+            return Err(Error::State { operation: "releasing a pool", reason: SWITCHED });
+        }
+        self.release(state, core, pool)
+    }
+
+    /// The same, whatever the pool is for.
+    pub(super) fn release(&self, state: &Device, mut core: Guard<'_>, pool: PoolId) -> Result<()> {
         let index = known(&core, pool)?;
         // Routes and captures hold it as well: their hold is not the caller's to give up.
         if pool.serial == 0 || core::mem::replace(&mut core.pools.get_mut(index).released, true) {
@@ -231,10 +240,14 @@ impl DeviceAllocator {
     /// # Errors
     ///
     /// [`Error::State`] when there is none, or when the same thread has begun another after it: those of a thread end
-    /// from the inside. Nothing has changed then.
+    /// from the inside; and when only that of [switched-off caching](Self::set_caching) leads there. Nothing has changed then.
     pub fn end_route(&self, pool: PoolId) -> Result<()> {
         let state = self.device(pool.device)?;
         let newest = state.routes.newest_to(pool.serial);
+        let switch = state.core.lock().uncached;
+        if newest.is_some() && newest == switch.map(|(_, route)| route) {
+            return Err(Error::State { operation: "ending a route to a pool", reason: SWITCHED });
+        }
         if newest.is_some_and(|number| self.end_route_numbered(pool.device, number)) {
             return Ok(());
         }
@@ -288,6 +301,9 @@ impl DeviceAllocator {
         state.departed.part();
     }
 }
+
+/// Why a pool or a route is nobody's to give up.
+const SWITCHED: &str = "it serves requests while caching is off; switch caching on with set_caching";
 
 /// The index of a pool that exists.
 pub(super) fn known(core: &crate::core::Core, pool: PoolId) -> Result<PoolIndex> {
