@@ -141,6 +141,23 @@ fn with_a_store_the_next_sleep_takes_no_new_host_memory() {
     rig.finish();
 }
 
+/// What is kept together is no reason to refuse: each piece is as small as the store wants it.
+#[test]
+fn a_store_of_small_blocks_keeps_content_in_many() {
+    let rig = rig(1 << 30);
+    let driver = Arc::new(SimDriver::new(rig.sim.clone()));
+    let options = PinnedOptions { largest_request: MIB - 100, ..PinnedOptions::default() };
+    let pinned = Arc::new(PinnedAllocator::new(options, driver).unwrap());
+    rig.allocator.keep_content_in(pinned.clone()).unwrap();
+    let slept = rig.allocator.sleep(Some(0), &["weights"], SleepMode::Offload).unwrap();
+    assert!(pinned.stats().active_requests.current as u64 >= slept.host_bytes / MIB);
+    rig.allocator.wake(Some(0), &["weights"]).unwrap();
+    rig.assert_content();
+    assert_eq!(pinned.stats().active_bytes.current, 0);
+    pinned.empty_cache().unwrap();
+    rig.finish();
+}
+
 #[test]
 fn a_store_without_memory_leaves_the_pools_awake() {
     let rig = rig(1 << 30);

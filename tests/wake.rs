@@ -414,6 +414,50 @@ fn scattered_content_takes_few_blocks_of_the_host() {
     assert!(rig.sim.findings().is_empty());
 }
 
+/// Host memory that the driver does not take back at first is offered again, whoever had the content it held: one that is
+/// awake, a sleep that failed, a block that was freed asleep.
+#[test]
+fn host_memory_that_was_refused_is_offered_again() {
+    let world = Setup::default().build();
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let block = world.alloc.allocate_in(pool, 70 * M, 0, STREAM).expect("memory");
+    let all = world.sim.host_memory().0;
+    let fall = || world.alloc.sleep(None, &["w"], SleepMode::Offload);
+    let refuse = |call, k| world.sim.fail(call, k, REFUSED, true).expect("a call");
+    for way in 0..3 {
+        match way {
+            0 => {
+                fall().expect("asleep");
+                refuse("aclrtFreeHost", 1);
+                wakes(&world);
+            }
+            1 => {
+                refuse("aclrtFreeHost", 1);
+                refuse("aclrtUnmapMem", 3);
+                assert!(matches!(fall(), Err(Error::Driver(_))));
+            }
+            _ => {
+                let other = world.alloc.allocate_in(pool, 9 * M, 0, Stream(0)).expect("memory");
+                world.alloc.sleep(None, &["w"], SleepMode::Offload).expect("asleep");
+                world.alloc.deallocate(block).expect("freed");
+                refuse("aclrtFreeHost", 1);
+                world.alloc.deallocate(other).expect("freed");
+            }
+        }
+        assert!(world.sim.host_memory().0 < all, "the driver has not taken it back");
+        world.sim.clear_faults();
+        if way < 2 {
+            fall().expect("asleep");
+            wakes(&world);
+        } else {
+            world.alloc.shut_down();
+        }
+        assert_eq!(world.sim.host_memory().0, all, "way {way}");
+    }
+    world.alloc.release_pool(pool).expect("released");
+    world.close();
+}
+
 /// A serving engine that shares its device with training, round after round: weights first, then the cache, for which there is
 /// no memory until training has given up its own. Nothing piles up.
 /// https://github.com/vllm-project/vllm-ascend/issues/9563, https://github.com/verl-project/verl/pull/1748

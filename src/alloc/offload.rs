@@ -20,8 +20,8 @@ const PIECE: u64 = 64 << 20;
 /// Where page-locked host memory for the content of sleeping pools comes from.
 /// [`PinnedAllocator`](crate::host::PinnedAllocator) is one: what a sleep needed is then there for the next.
 ///
-/// Both functions may be called from any thread, and are called without a lock; they must not call the allocator
-/// whose pools sleep. A panic in the first counts as a refusal, one in the second is passed over.
+/// The functions may be called from any thread, and are called without a lock; they must not call the allocator
+/// whose pools sleep. A panic in [`take`](Self::take) counts as a refusal, one in another is passed over.
 ///
 /// # Safety
 ///
@@ -38,6 +38,11 @@ pub unsafe trait ContentStore: Send + Sync {
 
     /// Takes memory of [`take`](Self::take) back. No copy uses it any more.
     fn give_back(&self, device: DeviceId, address: u64);
+
+    /// The most bytes that [`take`](Self::take) gives at a time; more content is kept in several pieces.
+    fn largest(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 impl DeviceAllocator {
@@ -78,6 +83,7 @@ impl Caller<'_> {
         let mut pieces: Vec<Kept> = Vec::new();
         let mut failure = None;
         let mut left: u64 = stretches.iter().map(|&(_, bytes)| bytes).sum();
+        let most = self.largest_piece();
         // What is free of the block taken last.
         let (mut host, mut room) = (0, 0);
         'all: for (start, bytes) in stretches {
@@ -85,7 +91,7 @@ impl Caller<'_> {
             while at < start + bytes {
                 let owns = room == 0;
                 if owns {
-                    room = PIECE.min(left);
+                    room = most.min(left);
                     host = match self.take_host(room) {
                         Ok(host) => host,
                         Err(error) => {
@@ -188,6 +194,13 @@ impl Caller<'_> {
         unsafe { self.driver.copy_async(self.device.limits.device, copy, Stream(0)) }
     }
 
+    /// The most host memory to be taken at a time.
+    fn largest_piece(&self) -> u64 {
+        let asked = self.store.map(|store| catch_unwind(AssertUnwindSafe(|| store.largest())));
+        // A store that has none at all says why when it is asked for a byte.
+        asked.and_then(core::result::Result::ok).unwrap_or(PIECE).clamp(1, PIECE)
+    }
+
     /// Host memory for so many bytes of content.
     fn take_host(&self, bytes: u64) -> Result<u64> {
         let device = self.device.limits.device;
@@ -201,7 +214,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Gives host memory back: whole blocks. No copy uses it any more.
+    /// Gives host memory back: whole blocks. No copy uses it any more. What the driver refuses is offered again after the
+    /// next wait.
     pub(super) fn free_kept(&self, kept: Vec<Kept>) {
         let device = self.device.limits.device;
         for piece in kept.into_iter().filter(|piece| piece.owns) {
@@ -210,8 +224,8 @@ impl Caller<'_> {
                 Some(store) => {
                     let _ = catch_unwind(AssertUnwindSafe(|| store.give_back(device, piece.host)));
                 }
-                // What the driver does not take back, nobody can give back.
-                None => _ = self.driver.free_host(device, piece.host),
+                None if self.driver.free_host(device, piece.host).is_ok() => {}
+                None => self.device.limbo.lock().push(piece),
             }
         }
     }

@@ -12,6 +12,10 @@ unsafe impl ContentStore for PinnedAllocator {
         self.allocate(bytes, 0).map(HostPtr::address)
     }
 
+    fn largest(&self) -> u64 {
+        self.options().largest_request
+    }
+
     fn give_back(&self, _device: DeviceId, address: u64) {
         // Refused only for what is no live block of this allocator, which the caller rules out.
         let _ = self.find(address).and_then(|ptr| self.deallocate(ptr));
