@@ -36,8 +36,8 @@ impl DeviceAllocator {
         wanted.sort_unstable();
         wanted.dedup();
         for &peer in &wanted {
-            self.place(peer)?;
-            if peer == device || !self.driver.can_access_peer(peer, device)? {
+            let known = peer != device && self.place(peer).is_ok();
+            if !known || !self.driver.can_access_peer(peer, device)? {
                 return Err(Error::Argument {
                     name: "peers",
                     value: peer.to_string(),
