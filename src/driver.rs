@@ -131,7 +131,7 @@ pub struct DriverError {
     pub code: i32,
     /// The code's name.
     pub name: &'static str,
-    /// What the driver itself says about it (`aclGetRecentErrMsg`), if anything.
+    /// What the driver itself says about it (`aclGetRecentErrMsg`), if anything, and what the allocator knows to help.
     pub message: Option<String>,
     /// The symbol that the loaded library lacks, if that is the reason.
     pub missing_symbol: Option<&'static str>,

@@ -4,16 +4,14 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use ascend_alloc::driver::{ShareForm, SimDriver, Stream};
+use ascend_alloc::driver::{ShareForm, Stream};
 use ascend_alloc::{
-    Config, DeviceAllocator, DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions,
-    Importers, Life, PoolOptions, RouteFilter, SharedHandle, SleepMode,
+    DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions, Importers, Life, PoolOptions,
+    RouteFilter, SharedHandle,
 };
-use ascend_sim::{LAG_NEVER, Sim, SimConfig, Soc, Task};
+use ascend_sim::{LAG_NEVER, SimConfig, Soc, Task};
 use common::M;
-use common::other::{Machine, Other, Rig, for_both, play_the_other};
+use common::other::{Other, Rig, for_both, play_the_other};
 
 const STREAM: Stream = Stream(0);
 
@@ -189,46 +187,6 @@ fn an_exported_block_that_has_grown_stays_too() {
     }
 }
 
-/// Some drivers name a chunk once and no more.
-#[test]
-fn a_chunk_that_could_not_be_freed_keeps_its_name() {
-    for refused in ["aclrtUnmapMem", "aclrtFreePhysical"] {
-        for asleep in [false, true] {
-            let rig = Rig::on(SimConfig { soc: Soc::Ascend950, capacity: 256 * M, ..SimConfig::default() });
-            let Machine::Sim(sim) = &rig.machine else { unreachable!("made so") };
-            let pool = rig.alloc.create_pool(0, PoolOptions::tagged("shared")).unwrap();
-            let export = || {
-                let block = rig.alloc.allocate_in(pool, 40 * M, 0, STREAM).unwrap();
-                drop(rig.alloc.export(block, &ExportOptions::default()).unwrap());
-                block
-            };
-            let block = export();
-            if !asleep {
-                rig.alloc.deallocate(block).unwrap();
-            }
-            sim.fail(refused, 3, 507_899, true).unwrap();
-            // What is refused here is told or not; it stays.
-            let _ = match asleep {
-                true => rig.alloc.sleep(None, &["shared"], SleepMode::Discard).map(drop),
-                false => rig.alloc.empty_cache(None).map(drop),
-            };
-            sim.clear_faults();
-            assert!(sim.physical_bytes(0) >= 30 * M, "{refused}: most chunks stay");
-            rig.alloc.wake(None, &["shared"]).unwrap();
-            if asleep {
-                rig.alloc.deallocate(block).unwrap();
-            }
-            // The same chunks, and others that were made while some were gone.
-            let first = export();
-            let second = export();
-            [first, second].into_iter().for_each(|block| rig.alloc.deallocate(block).unwrap());
-            rig.alloc.empty_cache(None).unwrap();
-            rig.alloc.check().unwrap();
-            assert_eq!(sim.physical_bytes(0), 0);
-        }
-    }
-}
-
 #[test]
 fn an_exported_block_stays_until_its_exports_end() {
     for_both(|rig, mut other| {
@@ -327,61 +285,6 @@ fn the_own_process_needs_no_import() {
 }
 
 #[test]
-fn what_cannot_be_exported_says_why() {
-    let rig = Rig::sim();
-    let fabric = ExportOptions::default().named(ShareForm::Fabric);
-    let block = rig.alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
-    assert!(matches!(rig.alloc.export(block, &fabric), Err(Error::Driver(error)) if error.is_unsupported()));
-    for call in ["aclrtMemExportToShareableHandle", "aclrtMemSetPidToShareableHandle"] {
-        rig.machine().fail(call, 2, 507_899, false).unwrap();
-        let answer = rig.alloc.export(block, &ExportOptions::for_processes(&[1]));
-        assert!(matches!(&answer, Err(Error::Driver(error)) if error.call == call), "{answer:?}");
-        rig.machine().clear_faults();
-    }
-    // No refused export holds it.
-    rig.alloc.deallocate(block).unwrap();
-    assert_eq!(rig.live_bytes(), 0);
-    rig.alloc.empty_cache(None).unwrap();
-    let pool = rig.alloc.create_pool(0, PoolOptions::tagged("weights")).unwrap();
-    let block = rig.alloc.allocate_in(pool, 8 * M, 0, STREAM).unwrap();
-    let export = rig.alloc.export(block, &ExportOptions::default()).unwrap();
-    assert!(matches!(rig.alloc.sleep(None, &["weights"], SleepMode::Discard), Err(Error::State { .. })));
-    drop(export);
-    rig.alloc.sleep(None, &["weights"], SleepMode::Discard).unwrap();
-    assert!(matches!(rig.alloc.export(block, &ExportOptions::default()), Err(Error::State { .. })));
-    rig.alloc.wake(None, &["weights"]).unwrap();
-    rig.alloc.deallocate(block).unwrap();
-}
-
-/// Fixed blocks have no chunks. What would help is said, and nothing that is so already.
-#[test]
-fn fixed_blocks_say_what_would_make_them_others() {
-    let sim = Sim::new(SimConfig::default());
-    let fixed = Config::parse("expandable_segments:False").unwrap();
-    let alloc = Arc::new(DeviceAllocator::new(fixed, Arc::new(SimDriver::new(sim))).unwrap());
-    let why = |block| match alloc.export(block, &ExportOptions::default()) {
-        Err(Error::State { reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    };
-    let mut options = PoolOptions::default();
-    options.expandable = Some(false);
-    let pool = alloc.create_pool(0, options).unwrap();
-    let block = alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
-    assert!(why(block).ends_with("set expandable_segments:True"));
-    alloc.set_expandable_segments(true);
-    assert!(why(block).ends_with("segments grow now, so allocate it anew after empty_cache"));
-    let of_pool = alloc.allocate_in(pool, 3 * M, 0, STREAM).unwrap();
-    assert!(why(of_pool).ends_with("make its pool with expandable:None or Some(true)"));
-    alloc.set_caching(0, false).unwrap();
-    assert!(why(alloc.allocate(0, 3 * M, 0, STREAM).unwrap()).ends_with("while caching is switched on"));
-    alloc.set_caching(0, true).unwrap();
-    alloc.deallocate(block).unwrap();
-    alloc.empty_cache(None).unwrap();
-    let block = alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
-    assert!(alloc.export(block, &ExportOptions::default()).is_ok(), "what was said to help");
-}
-
-#[test]
 fn a_growing_buffer_is_exported_as_it_is() {
     for_both(|rig, mut other| {
         let options = GrowableOptions::up_to(32 * M).beginning_with(6 * M);
@@ -398,27 +301,6 @@ fn a_growing_buffer_is_exported_as_it_is() {
         assert_eq!(rig.live_bytes(), 0);
         rig.alloc.check().unwrap();
     });
-}
-
-/// A name belongs to a chunk: a new chunk with an old handle has none.
-#[test]
-fn names_end_with_their_chunks() {
-    let rig = Rig::on(SimConfig { soc: Soc::Ascend950, capacity: 64 * M, ..SimConfig::default() });
-    for round in 0..4 {
-        // The driver of a 950 names a chunk once only.
-        let block = rig.alloc.allocate(0, 20 * M, 0, STREAM).unwrap();
-        let named = ExportOptions::for_processes(&[1]);
-        let options = if round < 2 { ExportOptions::default() } else { named };
-        let first = rig.alloc.export(block, &options).unwrap();
-        let again = rig.alloc.export(block, &options).unwrap();
-        assert!(first.handle() == again.handle());
-        drop((first, again));
-        rig.alloc.deallocate(block).unwrap();
-        if round == 1 {
-            rig.alloc.empty_cache(None).unwrap();
-        }
-    }
-    assert_eq!(rig.machine().count("aclrtMemExportToShareableHandle"), 20);
 }
 
 /// The drop of an import waits for no stream, and nothing is unmapped under queued work.

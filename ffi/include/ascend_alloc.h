@@ -1824,7 +1824,8 @@ int ascend_alloc_process_id(int device, int32_t *process_id);
  have to tell in their own way. Importers get whole chunks: neighbouring blocks in the first and last one too.
 
  ASCEND_ALLOC_STATUS_STATE for memory that cannot be exported: in segments that cannot grow, of pools that sleep, and
- where a chunk was exported before for other importers (for any, or for named ones). While it is exported the block
+ where a chunk was exported before for other importers (for any, or for named ones), if only by an export whose list of
+ processes the driver refused. A list has at most 65535 of them. While it is exported the block
  cannot be shrunk, and its pool cannot sleep. Callable from any thread.
 
  # Safety

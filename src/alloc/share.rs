@@ -22,8 +22,9 @@ use super::requests::Guard;
 use super::{DeviceAllocator, DevicePtr};
 use crate::core::block::BlockId;
 use crate::core::export::Named;
-use crate::driver::{DeviceId, PhysicalHandle, ShareForm, ShareName};
+use crate::driver::{DeviceId, DriverError, PhysicalHandle, ShareForm, ShareName};
 use crate::error::{Error, Result};
+use crate::words::counted;
 
 mod handle;
 mod import;
@@ -36,6 +37,9 @@ pub(super) use leaving::Imports;
 pub use process::Life;
 
 use process::Process;
+
+/// More processes than this the driver does not take in one call.
+const MOST_PROCESSES: usize = 65_535;
 
 /// Which processes can import an exported block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,8 +102,10 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] when the driver refuses, [`Error::State`] once the device was reset.
+    /// [`Error::Driver`] when the driver refuses, [`Error::State`] once the device was reset, [`Error::Argument`] for
+    /// more than 65535 processes.
     pub fn allow(&self, processes: &[i32]) -> Result<()> {
+        check(processes)?;
         if processes.is_empty() {
             return Ok(());
         }
@@ -153,9 +159,13 @@ impl DeviceAllocator {
     ///
     /// [`Error::Pointer`] when the pointer is not the start of a live block; [`Error::State`] for fixed blocks, which
     /// have no chunks, for pools that sleep, and when a chunk has been exported before for other importers (for any, or
-    /// for named ones): a chunk has one name for as long as it exists, so allocate the block anew after
-    /// [`empty_cache`](Self::empty_cache). [`Error::Driver`] when the driver refuses. Nothing is held then.
+    /// for named ones), if only by an export whose list of processes the driver refused: a chunk has one name for as long as it exists, so
+    /// allocate the block anew after [`empty_cache`](Self::empty_cache). [`Error::Argument`] for more than 65535 processes.
+    /// [`Error::Driver`] when the driver refuses, as some do for a block that was exported in another form before. Nothing is held then.
     pub fn export(self: &Arc<Self>, ptr: DevicePtr, options: &ExportOptions) -> Result<Export> {
+        if let Importers::Processes(processes) = &options.importers {
+            check(processes)?;
+        }
         let state = self.owner(ptr.0)?;
         let device = state.limits.device;
         let caller = self.caller(state);
@@ -224,37 +234,78 @@ impl Caller<'_> {
         Ok(Held { block, generation: core.generation, bytes, chunks })
     }
 
-    /// The names of the chunks, made where there are none.
+    /// The names of the chunks, made where there are none. What the driver may refuse comes first, so that as few chunks as
+    /// possible get a name for nothing.
     fn names(&self, held: &Held, options: &ExportOptions) -> Result<Vec<ShareName>> {
+        let for_all = matches!(options.importers, Importers::Any);
+        let core = self.same_device(held)?;
+        let mut order = Vec::with_capacity(held.chunks.len());
+        for (at, &(_, handle, _)) in held.chunks.iter().enumerate() {
+            let known = core.name_of(handle, options.form);
+            if known.is_some_and(|known| known.for_all != for_all) {
+                return Err(for_others());
+            }
+            let is_new = known.is_none();
+            order.push((is_new, is_new && core.other_form_of(handle, options.form).is_none(), at));
+        }
+        drop(core);
+        order.sort_unstable();
+        let mut names = vec![None; order.len()];
+        for (.., at) in order {
+            names[at] = Some(self.name(held, held.chunks[at].1, options)?);
+        }
+        Ok(names.into_iter().flatten().collect())
+    }
+
+    /// The name of a chunk, made if it has none; those who may import it are told to the driver.
+    fn name(&self, held: &Held, handle: PhysicalHandle, options: &ExportOptions) -> Result<ShareName> {
         let device = self.device.limits.device;
         let for_all = matches!(options.importers, Importers::Any);
-        let mut names = Vec::with_capacity(held.chunks.len());
-        for &(_, handle, _) in &held.chunks {
-            let known = || Ok::<_, Error>(self.same_device(held)?.name_of(handle, options.form));
-            let named = match known()? {
-                Some(named) => named,
-                None => match self.driver.export_chunk(device, handle, options.form, for_all) {
-                    Ok(name) => {
-                        let named = Named { name, for_all };
-                        self.same_device(held)?.set_name(handle, named);
-                        named
-                    }
-                    // Another thread may have been faster, and the driver names a chunk only once.
-                    Err(error) => known()?.ok_or(error)?,
+        let known = || Ok::<_, Error>(self.same_device(held)?.name_of(handle, options.form));
+        let named = match known()? {
+            Some(named) => named,
+            None => match self.driver.export_chunk(device, handle, options.form, for_all) {
+                Ok(name) => {
+                    let named = Named { name, for_all };
+                    self.same_device(held)?.set_name(handle, named);
+                    named
+                }
+                // Another thread may have been faster, and the driver names a chunk only once.
+                Err(error) => match known()? {
+                    Some(named) => named,
+                    None => return Err(self.named_once(held, handle, options.form, error)?.into()),
                 },
-            };
-            if named.for_all != for_all {
-                let reason = "a chunk of it was exported for other importers before; allocate it anew after empty_cache";
-                return Err(Error::State { operation: "exporting a block", reason });
-            }
-            if let Importers::Processes(processes) = &options.importers
-                && !processes.is_empty()
-            {
-                self.driver.allow_import(device, &named.name, processes)?;
-            }
-            names.push(named.name);
+            },
+        };
+        if named.for_all != for_all {
+            return Err(for_others());
         }
-        Ok(names)
+        if let Importers::Processes(processes) = &options.importers
+            && !processes.is_empty()
+        {
+            self.driver.allow_import(device, &named.name, processes)?;
+        }
+        Ok(named.name)
+    }
+
+    /// What the driver answered where a chunk is to have a name; says so if it has one of another form, and what to do.
+    fn named_once(
+        &self,
+        held: &Held,
+        handle: PhysicalHandle,
+        form: ShareForm,
+        mut error: DriverError,
+    ) -> Result<DriverError> {
+        if !error.is_unsupported()
+            && let Some(other) = self.same_device(held)?.other_form_of(handle, form)
+        {
+            let told = error.message.map_or(String::new(), |message| message + "; ");
+            error.message = Some(format!(
+                "{told}a chunk of the block, to be exported as {form:?}, was exported as {other:?} before, and some \
+                 drivers name a chunk once only: export the block as {other:?}, or allocate it anew after empty_cache"
+            ));
+        }
+        Ok(error)
     }
 
     /// The core, if the device was not reset since the block was held: other chunks may have the same handles now.
@@ -274,4 +325,22 @@ impl Caller<'_> {
             self.free_unpublished(core, block);
         }
     }
+}
+
+fn for_others() -> Error {
+    let reason = "a chunk of it has a name for other importers, from an export before, perhaps one that was refused; \
+                  allocate it anew after empty_cache";
+    Error::State { operation: "exporting a block", reason }
+}
+
+/// Refuses more processes than the driver takes.
+fn check(processes: &[i32]) -> Result<()> {
+    if processes.len() <= MOST_PROCESSES {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        name: "processes",
+        value: counted(processes.len() as u64, "process[es]").to_string(),
+        expected: "at most 65535 of them at once",
+    })
 }

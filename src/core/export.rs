@@ -13,6 +13,9 @@ use super::block::BlockId;
 use super::plan::GiveBack;
 use crate::driver::{PhysicalHandle, ShareForm, ShareName};
 
+/// All forms of names.
+const FORMS: [ShareForm; 3] = [ShareForm::V1, ShareForm::V2, ShareForm::Fabric];
+
 /// How a block is exported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
@@ -123,6 +126,11 @@ impl Core {
         self.exports.names.get(&(handle, form)).copied()
     }
 
+    /// Another form of which a chunk has a name.
+    pub(crate) fn other_form_of(&self, handle: PhysicalHandle, form: ShareForm) -> Option<ShareForm> {
+        FORMS.into_iter().find(|&other| other != form && self.name_of(handle, other).is_some())
+    }
+
     /// Notes the name of a chunk.
     pub(crate) fn set_name(&mut self, handle: PhysicalHandle, named: Named) {
         self.exports.names.insert((handle, named.name.form), named);
@@ -134,8 +142,7 @@ impl Core {
         if self.exports.names.is_empty() {
             return Names::new();
         }
-        let forms = [ShareForm::V1, ShareForm::V2, ShareForm::Fabric];
-        let keys = handles.into_iter().flat_map(|handle| forms.map(|form| (handle, form)));
+        let keys = handles.into_iter().flat_map(|handle| FORMS.map(|form| (handle, form)));
         keys.filter_map(|key| self.exports.names.remove(&key).map(|named| (key.0, named))).collect()
     }
 
