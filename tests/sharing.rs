@@ -6,8 +6,8 @@ mod common;
 
 use ascend_alloc::driver::{ShareForm, Stream};
 use ascend_alloc::{
-    DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions, Importers, Life, PoolOptions,
-    RouteFilter, SharedHandle,
+    DevicePtr, Error, Export, ExportOptions, GrowableBuffer, GrowableOptions, ImportedBlock, Importers, Life,
+    PoolOptions, RouteFilter, SharedHandle,
 };
 use ascend_sim::{LAG_NEVER, SimConfig, Soc, Task};
 use common::M;
@@ -244,6 +244,73 @@ fn either_process_may_die() {
         assert_eq!((rig.alloc.imported_bytes(0).unwrap(), rig.space()), (0, 0));
         rig.alloc.check().unwrap();
     });
+}
+
+/// To the driver all imports of a chunk are one object, which is the first device's: the others need a grant.
+#[test]
+fn a_block_is_imported_for_several_devices() {
+    let rig = Rig::on(SimConfig { devices: 3, ..SimConfig::default() });
+    let sim = rig.machine();
+    let streams = [0, 1, 2].map(|device| sim.on_device(device, || sim.create_stream()).unwrap().unwrap());
+    let reaches = |block: &ImportedBlock| {
+        let (device, bytes) = (block.device(), block.bytes());
+        let stream = streams[device as usize];
+        let touch = Task::new("touch").reads(block.ptr().0, bytes, 0);
+        sim.on_device(device, || sim.submit(stream, touch)).unwrap().unwrap();
+        sim.on_device(device, || sim.synchronize_stream(stream)).unwrap().unwrap();
+        sim.take_findings().is_empty()
+    };
+    let mut other = Other::start("sim");
+    // The second block begins in the last chunk of the first one, the third in that of the second.
+    let handles = [0; 3].map(|_| other.export(3 * M));
+    let import = |handle: &SharedHandle, device| rig.alloc.import(device, handle, STREAM).unwrap();
+    let first = import(&handles[0], 1);
+    assert_eq!((reaches(&first), sim.count("aclrtMemSetAccess")), (true, 0));
+    let second = import(&handles[0], 0);
+    assert!(reaches(&first) && reaches(&second) && first.ptr() != second.ptr());
+    let mixed = [import(&handles[1], 0), import(&handles[1], 2), import(&handles[2], 1)];
+    assert!(mixed.iter().all(reaches));
+    // What is refused leaves nothing.
+    let held = (sim.mapping_count(), rig.alloc.imported_bytes(2).unwrap());
+    for (call, nth) in [("aclrtMemSetAccess", 1), ("aclrtMemSetAccess", 2), ("aclrtMapMem", 2)] {
+        sim.fail(call, nth, 507_899, false).unwrap();
+        let refused = rig.alloc.import(2, &handles[2], STREAM);
+        assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
+        assert_eq!((sim.mapping_count(), rig.alloc.imported_bytes(2).unwrap()), held);
+    }
+    // They stay the first one's, also when that is gone.
+    drop(first);
+    rig.alloc.empty_cache(None).unwrap();
+    let later = import(&handles[0], 2);
+    assert!(mixed.iter().chain([&second, &later]).all(reaches));
+    // Peers of each reach what is its own.
+    rig.alloc.set_peers(0, &[2]).unwrap();
+    let peer = Task::new("peer").reads(second.ptr().0, second.bytes(), 0);
+    sim.on_device(2, || sim.submit(streams[2], peer)).unwrap().unwrap();
+    sim.on_device(2, || sim.synchronize_stream(streams[2])).unwrap().unwrap();
+    assert_eq!(sim.take_findings(), Vec::<String>::new());
+    drop((second, mixed, later));
+    rig.alloc.empty_cache(None).unwrap();
+    assert_eq!((sim.mapping_count(), sim.reserved_bytes()), (0, 0));
+    // With nothing left of it the next one is the first.
+    let before = sim.count("aclrtMemSetAccess");
+    assert!(reaches(&import(&handles[0], 2)));
+    assert_eq!(sim.count("aclrtMemSetAccess"), before);
+    rig.alloc.empty_cache(None).unwrap();
+
+    // Several threads, one for each device.
+    for round in 0..20 {
+        let blocks = std::thread::scope(|scope| {
+            let (import, handles) = (&import, &handles);
+            let of = |device| &handles[(round + device as usize) % 3];
+            let running = [0, 1, 2].map(|device| scope.spawn(move || import(of(device), device)));
+            running.map(|thread| thread.join().unwrap())
+        });
+        assert!(blocks.iter().all(reaches));
+        drop(blocks);
+        rig.alloc.empty_cache(None).unwrap();
+        assert_eq!(sim.mapping_count(), 0);
+    }
 }
 
 /// As B19: many imports take the address space of what they map, and give it back.

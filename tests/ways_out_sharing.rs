@@ -4,14 +4,14 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ascend_alloc::driver::Stream;
-use ascend_alloc::{DevicePtr, Error, ImportedBlock};
-use ascend_sim::{Location, Task};
+use ascend_alloc::{DeviceAllocator, DevicePtr, Error, ImportedBlock};
+use ascend_sim::{Location, Sim, Task};
 use common::M;
 use common::gate::{IMPORTED, was_reset};
 use common::gated::{REFUSED, Rig, reset_weak};
@@ -202,6 +202,51 @@ fn a_reset_in_the_middle_of_an_import_is_told_and_leaves_nothing() {
         assert!(rig.sim.is_backed(again.ptr().0, 3 * M));
         drop(again);
         rig.finish();
+    }
+}
+
+/// A block is imported for two devices, and one is reset: that of the first import takes it from both, the other one its own.
+/// Whoever imports anew has it. So it is in the middle of an import.
+#[test]
+fn a_reset_of_either_device_that_imports_a_block_is_seen() {
+    let reset_of = |(sim, alloc): &(Sim, Weak<DeviceAllocator>), device: u32| {
+        sim.reset_device_force(device as i32).unwrap();
+        sim.set_device(device as i32).unwrap();
+        sim.set_device(0).unwrap();
+        alloc.upgrade().unwrap().device_was_reset(device).unwrap();
+    };
+    for device in [1, 2] {
+        for call in ["", "aclrtMemImportFromShareableHandle", "aclrtMapMem", "aclrtMemSetAccess"] {
+            let rig = Rig::new();
+            let mut other = Other::start("sim");
+            let (handle, next) = (other.export(3 * M), other.export(3 * M));
+            let _open = [1, 2, 0].map(|device| rig.sim.set_device(device).unwrap());
+            let first = rig.alloc.import(1, &handle, STREAM).unwrap();
+            let second = rig.alloc.import(2, &handle, STREAM).unwrap();
+            let weak = rig.weak();
+            if call.is_empty() {
+                reset_of(&weak, device);
+            } else {
+                rig.once_at(call, move || reset_of(&weak, device));
+                was_reset(rig.alloc.import(2, &next, STREAM));
+                rig.gate.watch(None);
+            }
+            let again = [(1, &handle), (2, &handle), (2, &next)]
+                .map(|(device, handle)| rig.alloc.import(device, handle, STREAM).unwrap());
+            for block in &again {
+                assert!(rig.sim.is_backed(block.ptr().0, 3 * M), "{device} {call}");
+                assert!(reaches(&rig, block.device(), block.ptr(), 3 * M), "{device} {call}");
+            }
+            assert_eq!(again[0].ptr() == first.ptr(), device == 2, "{device} {call}");
+            drop((first, second, again));
+            rig.alloc.empty_cache(None).unwrap();
+            let held = [1, 2].map(|device| rig.alloc.imported_bytes(device).unwrap());
+            let left = left(&rig);
+            // But for what the call made that the reset came before.
+            let most = usize::from(!call.is_empty());
+            assert!(held == [0, 0] && left.len() <= most, "{device} {call}: {held:?} {left:?}");
+            rig.finish();
+        }
     }
 }
 

@@ -1870,8 +1870,8 @@ int ascend_alloc_export_release(uint64_t export_number);
 /*
  Maps a block that another process has exported, for use by the device and first on the stream. Its address here goes
  to *ptr, its bytes to *size, which may be null, and the number of the import, never 0 and never used again, to
- *import_number. All imports of one message for one device share one mapping; other devices of the process reach it as
- peers of that one (ascend_alloc_set_peers), not by imports of their own. Not freed by its address. A message that is not whole
+ *import_number. All imports of one message for one device share one mapping; other devices of the process import it for
+ themselves, which needs aclrtMemSetAccess, and lose it with a reset of the first one. Not freed by its address. A message that is not whole
  or not ours is refused, with ASCEND_ALLOC_STATUS_STATE one of this process. The exporter must not end the export
  before; in which order its work and the work here touch the block is for the two processes to arrange.
 

@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::words::counted;
 
 mod handle;
+mod home;
 mod import;
 mod leaving;
 mod process;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::super::device::Caller;
 use super::super::{DeviceAllocator, DevicePtr};
 use super::handle::SharedHandle;
+use super::home::Home;
 use super::leaving::{Leaving, Users};
 use super::process::{Life, Process};
 use crate::driver::{DeviceId, DriverResult, PhysicalHandle, ShareForm, Stream};
@@ -29,6 +30,8 @@ pub(super) struct Mapping {
     pub(super) device: DeviceId,
     /// How often the device had been reset.
     pub(super) generation: u64,
+    /// Whose objects its chunks are.
+    pub(super) home: Arc<Home>,
     /// Where its reservation begins.
     pub(super) base: u64,
     /// Bytes of it before the first chunk.
@@ -113,9 +116,10 @@ impl DeviceAllocator {
     /// chunks; where pages of 1 GiB are among them, also for what brings these to multiples of their size. Importing a handle
     /// again gives the same address and calls no driver.
     ///
-    /// A process imports a block for one device. By the vendor's documentation repeated imports of a chunk count on the same object of
-    /// the driver's, so work of a second device that it is imported for may not reach it; such devices are made peers
-    /// ([`set_peers`](Self::set_peers)) of the first.
+    /// Several devices of a process import a block each for itself. To the driver all imports of a chunk are one object, which is the
+    /// first device's; the others get an address of their own and access by `aclrtMemSetAccess`. A
+    /// [reset](Self::device_was_reset) of that first device takes the memory from all of them: they import it anew.
+    /// What another allocator of the process, or the program itself, has imported is not seen.
     ///
     /// The exporter decides who may import, and must not end the export before. In which order its work and the
     /// importer's touch the block is for the two processes to arrange.
@@ -145,19 +149,21 @@ impl DeviceAllocator {
         let known = self.imports.lock().live.get(&key).and_then(Weak::upgrade);
         let generation = state.core.lock().generation;
         let mapping = match known {
-            Some(mapping) if mapping.generation == generation => mapping,
+            Some(mapping) if mapping.generation == generation && self.stands(&mapping.home) => mapping,
             stale => {
                 stale.map(|mapping| self.let_go_import(mapping));
                 let peers = state.core.lock().grants().peers;
-                let mapping = Arc::new(self.map_import(device, generation, handle, &peers)?);
+                let home = self.home_of(device, generation, parts);
+                let mapping = Arc::new(self.map_import(device, generation, home, handle, &peers)?);
                 let mapping = self.share_mapping(key, mapping);
                 // Others may have been set before the mapping could be seen by whoever set them.
                 let now = state.core.lock().grants().peers;
                 let granted =
                     if Arc::ptr_eq(&peers, &now) { Ok(()) } else { self.grant_import(&mapping, &now) };
                 if let Err(error) = granted {
+                    let gone = state.was_reset(generation) || !self.stands(&mapping.home);
                     self.let_go_import(mapping);
-                    return Err(if state.was_reset(generation) { was_reset() } else { error.into() });
+                    return Err(if gone { was_reset() } else { error.into() });
                 }
                 mapping
             }
@@ -191,7 +197,7 @@ impl DeviceAllocator {
         let granted = mapping.chunks.iter().try_for_each(|&(address, bytes)| {
             peers.iter().try_for_each(|&peer| {
                 calls.set_access += 1;
-                self.driver.set_access(mapping.device, address, bytes, peer)
+                self.driver.set_access(mapping.home.device, address, bytes, peer)
             })
         });
         if let Some(state) = self.devices.get(mapping.device as usize).and_then(OnceLock::get) {
@@ -211,8 +217,8 @@ impl DeviceAllocator {
         let is_meant = |mapping: &&Arc<Mapping>| mapping.device == device && mapping.generation == generation;
         let granted = live.iter().filter(is_meant).try_for_each(|mapping| {
             // What a reset took meanwhile needs no grants.
-            let gone = || self.devices[device as usize].get().is_none_or(|state| state.was_reset(generation));
-            self.grant_import(mapping, peers).or_else(|error| if gone() { Ok(()) } else { Err(error) })
+            let there = || self.stands(&mapping.home) && self.has_not_been_reset(device, generation);
+            self.grant_import(mapping, peers).or_else(|error| if there() { Err(error) } else { Ok(()) })
         });
         live.into_iter().for_each(|mapping| _ = self.let_go_import(mapping));
         granted
@@ -227,7 +233,7 @@ impl DeviceAllocator {
             imports.live.insert(key, Arc::downgrade(&mapping));
             return mapping;
         };
-        if known.generation >= mapping.generation {
+        if (known.generation, known.home.number) >= (mapping.generation, mapping.home.number) {
             drop(imports);
             self.let_go_import(mapping);
             return known;
@@ -261,22 +267,26 @@ impl DeviceAllocator {
         &self,
         device: DeviceId,
         generation: u64,
+        home: Arc<Home>,
         handle: &SharedHandle,
         peers: &[DeviceId],
     ) -> Result<Mapping> {
         let state = self.device(device)?;
         let parts = handle.parts();
         let mut calls = DriverCalls::default();
-        let mut leaving = Leaving::of_nothing(device, generation, (parts.lead, handle.mapped_bytes()));
+        let sizes = (parts.lead, handle.mapped_bytes());
+        let mut leaving = Leaving::of_nothing(device, generation, home, sizes);
         let answer = self
             .link_to(device, parts.device, handle.form())
+            .and_then(|()| self.link_home(device, &leaving.home, handle))
             .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
+        let stands = self.stands(&leaving.home);
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         core.tally.address_space += if leaving.base == 0 { 0 } else { leaving.reserved() };
         // A driver that refuses what went with the old device only says so in its way.
-        let answer =
-            if core.generation == generation { answer.map_err(Error::from) } else { Err(was_reset()) };
+        let stands = stands && core.generation == generation;
+        let answer = if stands { answer.map_err(Error::from) } else { Err(was_reset()) };
         drop(core);
         if let Err(error) = answer {
             if !self.leave(&mut leaving, false, 0) {
@@ -284,9 +294,9 @@ impl DeviceAllocator {
             }
             return Err(error);
         }
-        let Leaving { base, lead, handles, .. } = leaving;
+        let Leaving { home, base, lead, handles, .. } = leaving;
         let chunks = handle.places(base + lead).collect();
-        Ok(Mapping { device, generation, base, lead, chunks, handles, users: Mutex::default() })
+        Ok(Mapping { device, generation, home, base, lead, chunks, handles, users: Mutex::default() })
     }
 
     /// Opens the link from a device to the exporter's, if it is another one of this process.
@@ -309,30 +319,33 @@ impl DeviceAllocator {
         peers: &[DeviceId],
         calls: &mut DriverCalls,
     ) -> DriverResult<()> {
-        let (driver, device) = (caller.driver, leaving.device);
+        let (driver, home) = (caller.driver, leaving.home.clone());
         let generation = leaving.generation;
+        let over = || caller.device.was_reset(generation) || !self.stands(&home);
+        // A mapping gives access to the device whose objects are mapped.
+        let own = (home.device != leaving.device).then_some(&leaving.device);
         for name in handle.names() {
-            if caller.device.was_reset(generation) {
+            if over() {
                 return Ok(());
             }
-            leaving.handles.push(driver.import_chunk(device, name)?);
+            leaving.handles.push(driver.import_chunk(home.device, name)?);
         }
-        if caller.device.was_reset(generation) {
+        if over() {
             return Ok(());
         }
-        leaving.base = reserve(caller, leaving.reserved(), calls)?;
+        leaving.base = reserve(caller, home.device, leaving.reserved(), calls)?;
         for ((address, bytes), &chunk) in
             handle.places(leaving.base + leaving.lead).zip(leaving.handles.iter())
         {
-            if caller.device.was_reset(generation) {
+            if over() {
                 return Ok(());
             }
             calls.map += 1;
-            driver.map(device, address, bytes, chunk)?;
+            driver.map(home.device, address, bytes, chunk)?;
             leaving.mapped.push(address);
-            for &peer in peers {
+            for &other in own.into_iter().chain(peers) {
                 calls.set_access += 1;
-                driver.set_access(device, address, bytes, peer)?;
+                driver.set_access(home.device, address, bytes, other)?;
             }
         }
         Ok(())
@@ -341,10 +354,10 @@ impl DeviceAllocator {
 
 /// Reserves address space for an import, which has no other way: where there is none, what nobody needs goes back first, and
 /// then all that is idle.
-fn reserve(caller: &Caller<'_>, bytes: u64, calls: &mut DriverCalls) -> DriverResult<u64> {
+fn reserve(caller: &Caller<'_>, device: DeviceId, bytes: u64, calls: &mut DriverCalls) -> DriverResult<u64> {
     let mut ask = || {
         calls.reserve += 1;
-        caller.driver.reserve(caller.device.limits.device, bytes)
+        caller.driver.reserve(device, bytes)
     };
     let mut answer = ask();
     for make_room in [Caller::free_address_space, Caller::empty_all] {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::super::DeviceAllocator;
+use super::home::{Home, Homes};
 use super::import::Mapping;
 use crate::core::perform::whole_reservation;
 use crate::driver::{DeviceId, Driver, Event, PhysicalHandle, Stream};
@@ -33,6 +34,7 @@ impl Users {
 pub(in super::super) struct Imports {
     /// By device and message.
     pub(super) live: HashMap<(DeviceId, Vec<u8>), Weak<Mapping>>,
+    pub(super) homes: Homes,
     /// Mappings that nobody has any more and that queued work may still use.
     pub(super) leaving: Vec<Leaving>,
     /// How many mappings have ever left.
@@ -75,6 +77,7 @@ pub(super) struct Leaving {
     number: u64,
     pub(super) device: DeviceId,
     pub(super) generation: u64,
+    pub(super) home: Arc<Home>,
     pub(super) base: u64,
     /// Bytes that are mapped of the reservation.
     pub(super) span: u64,
@@ -120,7 +123,7 @@ impl DeviceAllocator {
             mapped: mapping.chunks.iter().map(|&(address, _)| address).collect(),
             users: mapping.users.into_inner(),
             handles: mapping.handles,
-            ..Leaving::of_nothing(mapping.device, mapping.generation, sizes)
+            ..Leaving::of_nothing(mapping.device, mapping.generation, mapping.home, sizes)
         };
         imports.put_leaving(leaving);
         true
@@ -162,7 +165,8 @@ impl DeviceAllocator {
 
     /// Takes a mapping as far apart as the driver and queued work allow; true when nothing is left of it. While a graph
     /// is captured on the device what was used stays: work that has not run may hold its address. `known` of the
-    /// streams that are noted as gone were so before.
+    /// streams that are noted as gone were so before. A reset of its device has ended all work that used it; one of
+    /// the device whose objects it maps has taken these.
     pub(super) fn leave(&self, leaving: &mut Leaving, wait: bool, known: usize) -> bool {
         let Ok(state) = self.device(leaving.device) else { return true };
         let mut calls = DriverCalls::default();
@@ -170,13 +174,14 @@ impl DeviceAllocator {
         let core = state.core.lock();
         let (valid, captures) = (core.generation == leaving.generation, core.capturing > 0);
         drop(core);
+        let stands = self.stands(&leaving.home);
         if valid && captures && leaving.may_be_in_use() {
             return false;
         }
         let device = leaving.device;
         let ended = |streams: &[Stream]| self.imports.lock().have_ended(known, device, streams);
-        let done = !valid
-            || leaving.has_passed(driver, wait, ended, &mut calls) && leaving.take_apart(driver, &mut calls);
+        let unused = !valid || leaving.has_passed(driver, wait, ended, &mut calls);
+        let done = unused && (!stands || leaving.take_apart(driver, &mut calls));
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
         if done && leaving.base != 0 {
@@ -187,12 +192,17 @@ impl DeviceAllocator {
 }
 
 impl Leaving {
-    /// Of a mapping that has nothing yet: `sizes` are the bytes to be left out of its reservation first, and those to be
-    /// mapped then.
-    pub(super) fn of_nothing(device: DeviceId, generation: u64, sizes: (u64, u64)) -> Self {
+    /// Of a mapping that has nothing yet: the bytes to be left out of its reservation first, and those to be mapped
+    /// then.
+    pub(super) fn of_nothing(
+        device: DeviceId,
+        generation: u64,
+        home: Arc<Home>,
+        (lead, span): (u64, u64),
+    ) -> Self {
         let (mapped, handles, events) = (Vec::new(), Vec::new(), Vec::new());
-        let ((lead, span), users) = (sizes, Users::default());
-        Self { number: 0, device, generation, base: 0, span, lead, mapped, handles, users, events }
+        let users = Users::default();
+        Self { number: 0, device, generation, home, base: 0, span, lead, mapped, handles, users, events }
     }
 
     /// Bytes of address space of its reservation.
@@ -266,7 +276,7 @@ impl Leaving {
 
     /// Unmaps, drops the references, releases the reservation. What the driver refuses is tried again later.
     fn take_apart(&mut self, driver: &dyn Driver, calls: &mut DriverCalls) -> bool {
-        let device = self.device;
+        let device = self.home.device;
         self.mapped.retain(|&address| {
             calls.unmap += 1;
             driver.unmap(device, address).is_err()

@@ -14,7 +14,7 @@ pub enum Life {
 }
 
 /// A process of this machine and of this boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     /// Its number, in its process namespace.
     pub(super) id: u32,
