@@ -327,3 +327,16 @@ fn few_large_blocks_behind_slow_streams_do_not_pile_up() {
     assert_eq!((stats.calls.wait_event, stats.calls.wait_stream, stats.calls.wait_device), (0, 0, 0));
     world.verify();
 }
+
+/// Other processes have the rest: that there is none is learnt once.
+#[test]
+fn a_full_device_is_not_asked_again_and_again_for_room_to_wait() {
+    let mut world = prompt().capacity(64 * G).build();
+    let user = world.stream();
+    world.sim.set_foreign_bytes(0, 64 * G - 100 * M);
+    (0..40_000).for_each(|_| pair(&world, 2 * M, Some(user)));
+    let stats = world.stats();
+    assert!(stats.reserved_bytes.all.current as u64 <= 100 * M);
+    assert_eq!((stats.num_alloc_retries, stats.num_ooms), (1, 0));
+    world.verify();
+}

@@ -132,20 +132,24 @@ impl Core {
     /// Up to how many physical bytes new memory is preferred to moving idle memory, for a request that is served with
     /// so high live bytes.
     pub(crate) fn goal(&self, peak: u64) -> u64 {
-        /// Frees after which a device that had no chunk left is asked again without need.
-        const AGAIN: u64 = 4096;
         /// Frees after which a device that was not prompt may be.
         const BEHIND: u64 = 16_384;
         let high_water = self.high_water.max(peak);
         let usual = (high_water as f64 * (1.0 + self.config.headroom)) as u64;
-        let full = self.full_at.is_some_and(|then| self.frees < then + AGAIN);
-        if full || self.patience > 0 || !self.config.adaptive_headroom {
+        if self.is_full() || self.patience > 0 || !self.config.adaptive_headroom {
             return usual;
         }
         let device = self.limit.map_or(self.limits.total, |limit| limit.min(self.limits.total));
         // Behind a slow device that share is left to what grows because nothing may move yet.
         let behind = self.slow_at.is_some_and(|then| self.frees < then + BEHIND);
         self.churn.goal(usual, high_water, device, behind)
+    }
+
+    /// Whether the device had no chunk left lately, so that it is not asked without need.
+    pub(crate) fn is_full(&self) -> bool {
+        /// Frees of the core.
+        const LATELY: u64 = 4096;
+        self.full_at.is_some_and(|then| self.frees < then + LATELY)
     }
 }
 

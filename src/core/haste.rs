@@ -68,7 +68,8 @@ impl Core {
     /// Learns of how many blocks a wait was that was ended.
     pub(crate) fn note_haste(&mut self, blocks: u32) {
         let device = self.limit.map_or(self.limits.total, |limit| limit.min(self.limits.total));
-        let share = if self.config.adaptive_headroom { self.config.waiting_headroom } else { 0.0 };
+        let allowed = self.config.adaptive_headroom && !self.is_full();
+        let share = if allowed { self.config.waiting_headroom } else { 0.0 };
         self.haste.note(self.frees, blocks, (device as f64 * share) as u64);
     }
 
