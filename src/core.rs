@@ -46,6 +46,7 @@ pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod churn;
 pub(crate) mod claim;
+pub(crate) mod classic;
 pub(crate) mod commit;
 pub(crate) mod epochs;
 pub(crate) mod export;

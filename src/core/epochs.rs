@@ -88,15 +88,13 @@ impl Core {
     /// Whether there is an event for a stream. The last quarter of those there may be is for streams that have none under
     /// way.
     fn has_event_for(&self, state: &StreamState) -> bool {
-        /// Events under way: some devices have 1023 in all, and the program needs some.
-        const MOST: usize = 512;
+        /// Events under way, and of one stream: some devices have 1023 in all, and the program needs some.
+        const MOST: (usize, usize) = (512, 128);
         /// The same for page-locked memory.
-        const MOST_OF_HOST: usize = 256;
-        /// Events of one stream under way: a device further behind than that is slow, and its events are few.
-        const OF_ONE: usize = 64;
+        const MOST_OF_HOST: (usize, usize) = (256, 64);
         let (used, of_it) = (self.made - self.events.len(), state.closing.len());
-        let most = if self.limits.host_page.is_some() { MOST_OF_HOST } else { MOST };
-        used < most && of_it < OF_ONE && (used < most / 4 * 3 || of_it == 0)
+        let (most, of_one) = if self.limits.host_page.is_some() { MOST_OF_HOST } else { MOST };
+        used < most && of_it < of_one && (used < most / 4 * 3 || of_it == 0)
     }
 
     /// Whether the open epoch of a stream could be closed by an event.
@@ -316,14 +314,21 @@ impl Core {
                 others.push(id);
             }
         }
-        // An event and a wait on the device are worth it for 3 % of what is held, or for what would be
-        // noticed on this device; below, growing is cheaper (measured on T8, see the design). Where that cannot be, for
-        // what is lacking, too.
-        let share = (self.held() / 32).max(self.limits.total / 96);
-        if gain < lack.unwrap_or(share).min(share) {
-            return Ids::new();
-        }
-        self.joinable(others, stream)
+        let others = self.joinable(others, stream);
+        let share = self.worth_a_wait(&others);
+        if gain < lack.unwrap_or(share).min(share) { Ids::new() } else { others }
+    }
+
+    /// How many bytes a wait on the device for these streams has to open: 3 % of what is held, or what would be noticed on
+    /// this device; below, growing is cheaper (measured on T8, see the design). Behind a device that is far behind more, so
+    /// that the events that may be under way last until the first of them are over.
+    fn worth_a_wait(&self, others: &[StreamId]) -> u64 {
+        /// With so many events under way it is twice as much, with twice as many five times.
+        const MANY: u64 = 23;
+        let under_way =
+            others.iter().map(|&id| self.streams[id as usize].closing.len() as u64).max().unwrap_or(0);
+        let usual = self.held() / 32;
+        (usual + usual * under_way * under_way / (MANY * MANY)).max(self.limits.total / 96)
     }
 
     /// The pools whose memory a request gets neither where it is nor elsewhere: none, as a rule.

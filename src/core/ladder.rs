@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// The classes of segments that serve a request, in the order in which they are looked at.
-    fn classes_for(&self, request: &Request) -> [Class; 2] {
+    pub(super) fn classes_for(&self, request: &Request) -> [Class; 2] {
         let (reserved, classic) = (request.class, request.class.classic());
         if self.expands(request.class) { [reserved, classic] } else { [classic, reserved] }
     }
@@ -419,62 +419,17 @@ impl Core {
         self.settle(remap.target, remap.home, remap.epoch);
     }
 
-    /// A classic segment for the request.
-    fn classic_step(&mut self, request: &mut Request) -> Option<Step> {
-        let class = request.class.classic();
-        let bytes = self.classic_len(request);
-        if let Some(step) = self.heed_soft_limit(class, bytes, request) {
-            return Some(step);
-        }
-        if self.is_sourced(class) {
-            return self.new_classic(request);
-        }
-        if self.garbage(class, bytes) > 0 && !request.closed && self.can_close() {
-            // Segments freed just now can be collected if their streams have passed; nobody waits.
-            return self.close_for_request(request);
-        }
-        if request.may_give_back(self.limits.total)
-            && let Some(step) = self.collect_garbage(class, bytes)
-        {
-            return Some(step);
-        }
-        if !request.closed && self.tokens > 0 && self.can_close() {
-            // Like the pools people know, look what has finished before growing.
-            return self.close_for_request(request);
-        }
-        // Of page-locked memory nobody waits before all of the host's is taken.
-        let first = if self.limits.host_page.is_none() { self.look_behind(request, bytes) } else { None };
-        match first {
-            Some(Chunks::AskFirst(ids)) => Some(self.ask_for_work(request, ids)),
-            Some(Chunks::WaitFirst(gone)) => Some(self.wait_for_device_to_end(&gone)),
-            _ => self.new_classic(request),
-        }
-    }
-
     /// Closes all open epochs for a request, which does that once; their events are asked then.
-    fn close_for_request(&mut self, request: &mut Request) -> Option<Step> {
+    pub(super) fn close_for_request(&mut self, request: &mut Request) -> Option<Step> {
         request.closed = true;
         request.polled = false;
         self.close_all()
     }
 
-    /// What a pool has to give back before it gets a classic segment beyond its own soft limit.
-    fn heed_soft_limit(&mut self, class: Class, bytes: u64, request: &mut Request) -> Option<Step> {
-        let over = self.over_soft_limit(class.pool(), bytes);
-        if over == 0 || !request.may_give_back(self.limits.total) {
-            return None;
-        }
-        if !request.closed && self.can_close() {
-            return self.close_for_request(request);
-        }
-        let back = self.idle_of_pool(class.pool(), over);
-        (!back.is_empty()).then_some(Step::GiveBack(back))
-    }
-
     /// What is to be done first where destroyed streams hold so many bytes back. With room to spare nobody is held up for it:
     /// while others work, the request grows. While a graph is captured on the device nobody may wait for it; what is refused
     /// once is not asked for again.
-    fn look_behind(&self, request: &Request, bytes: u64) -> Option<Chunks> {
+    pub(super) fn look_behind(&self, request: &Request, bytes: u64) -> Option<Chunks> {
         let gone = if request.captured { Vec::new() } else { self.left_behind(request, bytes) };
         if gone.is_empty() {
             return None;
@@ -483,59 +438,6 @@ impl Core {
         match working.is_empty() {
             true => Some(Chunks::WaitFirst(gone)),
             false => (!request.looked).then_some(Chunks::AskFirst(working)),
-        }
-    }
-
-    /// A new classic segment, if the device and the limit have room.
-    pub(super) fn new_classic(&mut self, request: &mut Request) -> Option<Step> {
-        let class = request.class.classic();
-        let source = self.pools.get(class.pool()).rules.source.clone();
-        let of_device = !self.is_elsewhere(class);
-        if of_device {
-            let excess = |limit: Option<u64>, bytes: u64| {
-                limit.map_or(0, |limit| (self.held() + bytes).saturating_sub(limit))
-            };
-            let careful = request.rung < Rung::Joined && self.capturing == 0;
-            let usual = self.classic_len(request);
-            request.exact |= excess(self.limit, usual) > 0 || careful && excess(self.soft_limit(), usual) > 0;
-            let bytes = self.classic_len(request);
-            let (over, over_soft) = (excess(self.limit, bytes), excess(self.soft_limit(), bytes));
-            request.soft = over == 0 && careful && over_soft > 0 && !request.device_full;
-            if over > 0 || request.soft {
-                request.lack = if over > 0 { over } else { over_soft };
-                return None;
-            }
-        }
-        if request.device_full {
-            return None;
-        }
-        let bytes = self.classic_len(request);
-        if of_device {
-            self.classic += bytes;
-        }
-        self.pools.get_mut(class.pool()).fetching += 1;
-        Some(Step::Classic(class, bytes, request.handle, source))
-    }
-
-    /// Bytes of the classic segment a request needs.
-    pub(super) fn classic_len(&self, request: &Request) -> u64 {
-        const STEP: u64 = 2 << 20;
-        // Page-locked memory is not taken in chunks: pages are enough, and every byte is taken from the host.
-        let step = self.limits.host_page.map_or(STEP, |page| page.max(super::UNIT));
-        let small = self.limits.host_page.map_or(STEP, |page| page.max(1 << 20));
-        let room = request.len + if request.align > super::UNIT { request.align } else { 0 };
-        if request.class.is_small() && room <= small {
-            small
-        } else if !request.class.is_small()
-            && !self.pools.get(request.class.pool()).rules.uncached
-            && request.requested < 10 << 20
-            && !request.exact
-            && room <= self.config.large_segment_size
-        {
-            // Decided by the size without the pad, like small and large.
-            self.config.large_segment_size
-        } else {
-            room.next_multiple_of(step)
         }
     }
 
