@@ -354,7 +354,7 @@ fn a_device_that_is_far_behind_leaves_events_for_later() {
 /// Other processes have the rest: that there is none is learnt once.
 #[test]
 fn a_full_device_is_not_asked_again_and_again_for_room_to_wait() {
-    let mut world = prompt().capacity(64 * G).build();
+    let world = prompt().capacity(64 * G).build();
     let user = world.stream();
     world.sim.set_foreign_bytes(0, 64 * G - 100 * M);
     (0..40_000).for_each(|_| pair(&world, 2 * M, Some(user)));
