@@ -310,6 +310,48 @@ fn peers_that_are_set_during_an_import_reach_it() {
     }
 }
 
+/// Peers are set while a block is being imported, and somebody else imports it before they are granted access: it is within
+/// their reach for both, and who cannot have it so gets no block.
+#[test]
+fn whoever_finds_a_block_imported_has_it_within_reach_of_peers() {
+    for refused in [false, true] {
+        let rig = Rig::new();
+        let mut other = Other::start("sim");
+        let handle = other.export(3 * M);
+        let ((sim, weak), theirs) = (rig.weak(), handle.clone());
+        let (sender, receiver) = channel();
+        let (set, asked) = (AtomicU32::new(0), AtomicU32::new(0));
+        rig.gate.watch(Some(Arc::new(move |call| {
+            let alloc = || weak.upgrade().unwrap();
+            if call == IMPORTED && set.fetch_add(1, SeqCst) == 0 {
+                alloc().set_peers(0, &[1]).unwrap();
+            }
+            if call == "aclrtMemSetAccess" && asked.fetch_add(1, SeqCst) == 0 {
+                if refused {
+                    sim.fail(call, 1, REFUSED, true).unwrap();
+                }
+                let (alloc, handle) = (alloc(), theirs.clone());
+                let thread = std::thread::spawn(move || alloc.import(0, &handle, STREAM));
+                let found = thread.join().unwrap();
+                let access = |block: ImportedBlock| {
+                    (0..2).all(|at| sim.get_access(block.ptr().0 + at * 2 * M, Location::device(1)) == Ok(3))
+                };
+                sender.send(found.map(access)).unwrap();
+            }
+        })));
+        let block = rig.alloc.import(0, &handle, STREAM);
+        rig.gate.watch(None);
+        rig.sim.clear_faults();
+        let found = receiver.recv().unwrap();
+        assert_eq!((block.is_err(), found.is_err()), (refused, refused), "{block:?} {found:?}");
+        assert!(found.unwrap_or(true));
+        let again = rig.alloc.import(0, &handle, STREAM).unwrap();
+        assert!(reaches(&rig, 1, again.ptr(), 3 * M));
+        drop((block, again));
+        rig.finish();
+    }
+}
+
 /// A reset that comes before a grant has closed the links that were just opened: that is told, and nothing is set.
 #[test]
 fn a_reset_in_the_middle_of_setting_peers_is_told() {

@@ -39,6 +39,8 @@ pub(super) struct Mapping {
     /// Address and bytes of each chunk.
     pub(super) chunks: Vec<(u64, u64)>,
     pub(super) handles: Vec<PhysicalHandle>,
+    /// The peers that were granted access last.
+    granted: Mutex<Arc<[DeviceId]>>,
     /// Streams whose work may use it.
     pub(super) users: Mutex<Users>,
 }
@@ -154,20 +156,17 @@ impl DeviceAllocator {
                 stale.map(|mapping| self.let_go_import(mapping));
                 let peers = state.core.lock().grants().peers;
                 let home = self.home_of(device, generation, parts);
-                let mapping = Arc::new(self.map_import(device, generation, home, handle, &peers)?);
-                let mapping = self.share_mapping(key, mapping);
-                // Others may have been set before the mapping could be seen by whoever set them.
-                let now = state.core.lock().grants().peers;
-                let granted =
-                    if Arc::ptr_eq(&peers, &now) { Ok(()) } else { self.grant_import(&mapping, &now) };
-                if let Err(error) = granted {
-                    let gone = state.was_reset(generation) || !self.stands(&mapping.home);
-                    self.let_go_import(mapping);
-                    return Err(if gone { was_reset() } else { error.into() });
-                }
-                mapping
+                self.share_mapping(key, Arc::new(self.map_import(device, generation, home, handle, peers)?))
             }
         };
+        // Others may have been set before the mapping could be seen by whoever set them; and whoever made it may not have granted
+        // these access yet.
+        let peers = state.core.lock().grants().peers;
+        if let Err(error) = self.grant_import(&mapping, &peers) {
+            let gone = state.was_reset(generation) || !self.stands(&mapping.home);
+            self.let_go_import(mapping);
+            return Err(if gone { was_reset() } else { error.into() });
+        }
         mapping.record(stream);
         self.be_asked_for_imports();
         Ok(ImportedBlock {
@@ -191,8 +190,11 @@ impl DeviceAllocator {
             .add(Arc::new(move |_, _| this.upgrade().is_some_and(|this| this.collect_imports(false))));
     }
 
-    /// Grants peers access to all chunks of an import.
-    fn grant_import(&self, mapping: &Mapping, peers: &[DeviceId]) -> DriverResult<()> {
+    /// Grants peers access to all chunks of an import, unless they were the last that got it: nobody takes it away.
+    fn grant_import(&self, mapping: &Mapping, peers: &Arc<[DeviceId]>) -> DriverResult<()> {
+        if Arc::ptr_eq(&mapping.granted.lock(), peers) {
+            return Ok(());
+        }
         let mut calls = DriverCalls::default();
         let granted = mapping.chunks.iter().try_for_each(|&(address, bytes)| {
             peers.iter().try_for_each(|&peer| {
@@ -203,7 +205,9 @@ impl DeviceAllocator {
         if let Some(state) = self.devices.get(mapping.device as usize).and_then(OnceLock::get) {
             state.core.lock().tally.count_calls(&calls);
         }
-        granted
+        granted?;
+        *mapping.granted.lock() = peers.clone();
+        Ok(())
     }
 
     /// Grants peers access to all that is imported for a device, which was reset so often.
@@ -211,7 +215,7 @@ impl DeviceAllocator {
         &self,
         device: DeviceId,
         generation: u64,
-        peers: &[DeviceId],
+        peers: &Arc<[DeviceId]>,
     ) -> DriverResult<()> {
         let live: Vec<Arc<Mapping>> = self.imports.lock().live.values().filter_map(Weak::upgrade).collect();
         let is_meant = |mapping: &&Arc<Mapping>| mapping.device == device && mapping.generation == generation;
@@ -269,7 +273,7 @@ impl DeviceAllocator {
         generation: u64,
         home: Arc<Home>,
         handle: &SharedHandle,
-        peers: &[DeviceId],
+        peers: Arc<[DeviceId]>,
     ) -> Result<Mapping> {
         let state = self.device(device)?;
         let parts = handle.parts();
@@ -279,7 +283,7 @@ impl DeviceAllocator {
         let answer = self
             .link_to(device, parts.device, handle.form())
             .and_then(|()| self.link_home(device, &leaving.home, handle))
-            .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, peers, &mut calls));
+            .and_then(|()| self.fill_import(&self.caller(state), &mut leaving, handle, &peers, &mut calls));
         let stands = self.stands(&leaving.home);
         let mut core = state.core.lock();
         core.tally.count_calls(&calls);
@@ -296,7 +300,8 @@ impl DeviceAllocator {
         }
         let Leaving { home, base, lead, handles, .. } = leaving;
         let chunks = handle.places(base + lead).collect();
-        Ok(Mapping { device, generation, home, base, lead, chunks, handles, users: Mutex::default() })
+        let (granted, users) = (Mutex::new(peers), Mutex::default());
+        Ok(Mapping { device, generation, home, base, lead, chunks, handles, granted, users })
     }
 
     /// Opens the link from a device to the exporter's, if it is another one of this process.
