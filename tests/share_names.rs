@@ -176,6 +176,27 @@ fn a_chunk_that_has_a_name_of_another_form_says_so() {
     }
 }
 
+/// Whatever the form is, a chunk has one list of importers: the driver would give the same name again, and heed the first export.
+#[test]
+fn a_name_of_another_form_is_for_the_same_importers() {
+    for soc in [Soc::Ascend910B, Soc::Ascend950] {
+        let rig = Rig::on(SimConfig { soc, capacity: 64 * M, ..SimConfig::default() });
+        for for_any in [true, false] {
+            let [any, named] = [ExportOptions::default(), ExportOptions::for_processes(&[1])];
+            let (first, second) = if for_any { (any, named) } else { (named, any) };
+            let block = rig.alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
+            let export = rig.alloc.export(block, &first).unwrap();
+            for form in [ShareForm::V1, ShareForm::V2] {
+                let refused = rig.alloc.export(block, &second.clone().named(form));
+                assert!(matches!(refused, Err(Error::State { .. })), "{soc:?} {form:?}: {refused:?}");
+            }
+            drop(export);
+            rig.alloc.deallocate(block).unwrap();
+            rig.alloc.empty_cache(None).unwrap();
+        }
+    }
+}
+
 /// Names stay with the chunks: an export that can be seen to be refused makes none.
 #[test]
 fn an_export_that_cannot_be_names_no_chunk() {

@@ -242,11 +242,10 @@ impl Caller<'_> {
         let core = self.same_device(held)?;
         let mut order = Vec::with_capacity(held.chunks.len());
         for (at, &(_, handle, _)) in held.chunks.iter().enumerate() {
-            let known = core.name_of(handle, options.form);
-            if known.is_some_and(|known| known.for_all != for_all) {
+            if core.is_named_for_others(handle, for_all) {
                 return Err(for_others());
             }
-            let is_new = known.is_none();
+            let is_new = core.name_of(handle, options.form).is_none();
             order.push((is_new, is_new && core.other_form_of(handle, options.form).is_none(), at));
         }
         drop(core);
@@ -267,8 +266,13 @@ impl Caller<'_> {
             Some(named) => named,
             None => match self.driver.export_chunk(device, handle, options.form, for_all) {
                 Ok(name) => {
+                    let mut core = self.same_device(held)?;
+                    // Another thread has named it in another form, and which one came first is not known.
+                    if core.is_named_for_others(handle, for_all) {
+                        return Err(for_others());
+                    }
                     let named = Named { name, for_all };
-                    self.same_device(held)?.set_name(handle, named);
+                    core.set_name(handle, named);
                     named
                 }
                 // Another thread may have been faster, and the driver names a chunk only once.

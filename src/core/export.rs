@@ -131,6 +131,12 @@ impl Core {
         FORMS.into_iter().find(|&other| other != form && self.name_of(handle, other).is_some())
     }
 
+    /// Whether a chunk has a name of any form that is not for all, or not for named ones: to the driver these are one, with
+    /// one list of importers.
+    pub(crate) fn is_named_for_others(&self, handle: PhysicalHandle, for_all: bool) -> bool {
+        FORMS.into_iter().any(|form| self.name_of(handle, form).is_some_and(|named| named.for_all != for_all))
+    }
+
     /// Notes the name of a chunk.
     pub(crate) fn set_name(&mut self, handle: PhysicalHandle, named: Named) {
         self.exports.names.insert((handle, named.name.form), named);
