@@ -9,11 +9,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ascend_alloc::driver::Stream;
-use ascend_alloc::{DeviceAllocator, DevicePtr, Error, ImportedBlock};
+use ascend_alloc::driver::{ShareForm, Stream};
+use ascend_alloc::{DeviceAllocator, DevicePtr, Error, ExportOptions, ImportedBlock, Importers};
 use ascend_sim::{Location, Sim, Task};
 use common::M;
-use common::gate::{IMPORTED, was_reset};
+use common::gate::{IMPORTED, NAMED, was_reset};
 use common::gated::{REFUSED, Rig, reset_weak};
 use common::other::{Other, play_the_other};
 
@@ -36,6 +36,45 @@ fn left(rig: &Rig) -> Vec<String> {
     let is_lost =
         |text: &String| text.contains("whose device was reset") || text.contains("keeps it for ever");
     rig.sim.leaks().into_iter().filter(|text| !is_lost(text)).collect()
+}
+
+// ---- exports ----
+
+/// Two threads export a block at once: a driver that names a chunk once refuses the second one, before the first has noted
+/// the name. In another form, or for others, that one is told so.
+#[test]
+fn exports_at_once_have_the_same_names() {
+    for (form, importers, alike) in [
+        (ShareForm::V1, Importers::Any, true),
+        (ShareForm::V2, Importers::Any, false),
+        (ShareForm::V1, Importers::Processes(vec![1]), false),
+    ] {
+        let rig = Rig::new();
+        let block = rig.alloc.allocate(0, 3 * M, 0, STREAM).unwrap();
+        let (sender, second) = channel();
+        let (weak, mut options) = (rig.weak().1, ExportOptions::default().named(form));
+        options.importers = importers;
+        rig.once_at(NAMED, move || {
+            let (ended, end) = channel();
+            let thread = std::thread::spawn(move || {
+                let answer = weak.upgrade().unwrap().export(block, &options);
+                let _nobody_waits_any_more = ended.send(());
+                answer
+            });
+            // It need not come so far before the first has ended; then this only takes that long.
+            let _in_time = end.recv_timeout(Duration::from_millis(100));
+            sender.send(thread).unwrap();
+        });
+        let first = rig.alloc.export(block, &ExportOptions::default()).unwrap();
+        match second.recv().unwrap().join().unwrap() {
+            Ok(second) => assert!(alike && second.handle() == first.handle()),
+            Err(error) => assert!(!alike && error.to_string().contains("empty_cache"), "{error}"),
+        }
+        assert_eq!(rig.sim.count("aclrtMemExportToShareableHandle"), 2, "once for each chunk");
+        drop(first);
+        rig.alloc.deallocate(block).unwrap();
+        rig.finish();
+    }
 }
 
 // ---- imports ----

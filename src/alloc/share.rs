@@ -17,9 +17,10 @@
 
 use std::sync::Arc;
 
-use super::device::Caller;
+use super::device::{Caller, Device};
 use super::requests::Guard;
 use super::{DeviceAllocator, DevicePtr};
+use crate::core::Core;
 use crate::core::block::BlockId;
 use crate::core::export::Named;
 use crate::driver::{DeviceId, DriverError, PhysicalHandle, ShareForm, ShareName};
@@ -261,30 +262,17 @@ impl Caller<'_> {
     fn name(&self, held: &Held, handle: PhysicalHandle, options: &ExportOptions) -> Result<ShareName> {
         let device = self.device.limits.device;
         let for_all = matches!(options.importers, Importers::Any);
-        let known = || Ok::<_, Error>(self.same_device(held)?.name_of(handle, options.form));
-        let named = match known()? {
-            Some(named) => named,
-            None => match self.driver.export_chunk(device, handle, options.form, for_all) {
-                Ok(name) => {
-                    let mut core = self.same_device(held)?;
-                    // Another thread has named it in another form, and which one came first is not known.
-                    if core.is_named_for_others(handle, for_all) {
-                        return Err(for_others());
-                    }
-                    let named = Named { name, for_all };
-                    core.set_name(handle, named);
-                    named
-                }
-                // Another thread may have been faster, and the driver names a chunk only once.
-                Err(error) => match known()? {
-                    Some(named) => named,
-                    None => return Err(self.named_once(held, handle, options.form, error)?.into()),
-                },
-            },
+        let named = match self.known_or_naming(held, handle, options.form, for_all)? {
+            Ok(named) => named,
+            Err(_naming) => {
+                let answer = self.driver.export_chunk(device, handle, options.form, for_all);
+                let mut core = self.same_device(held)?;
+                let name = answer.map_err(|error| named_once(&core, handle, options.form, error))?;
+                let named = Named { name, for_all };
+                core.set_name(handle, named);
+                named
+            }
         };
-        if named.for_all != for_all {
-            return Err(for_others());
-        }
         if let Importers::Processes(processes) = &options.importers
             && !processes.is_empty()
         {
@@ -293,24 +281,29 @@ impl Caller<'_> {
         Ok(named.name)
     }
 
-    /// What the driver answered where a chunk is to have a name; says so if it has one of another form, and what to do.
-    fn named_once(
+    /// The name of a chunk, or the right to give it one: that is one thread's at a time, because some drivers name a chunk
+    /// only once, and the first name decides who may import.
+    fn known_or_naming(
         &self,
         held: &Held,
         handle: PhysicalHandle,
         form: ShareForm,
-        mut error: DriverError,
-    ) -> Result<DriverError> {
-        if !error.is_unsupported()
-            && let Some(other) = self.same_device(held)?.other_form_of(handle, form)
-        {
-            let told = error.message.map_or(String::new(), |message| message + "; ");
-            error.message = Some(format!(
-                "{told}a chunk of the block, to be exported as {form:?}, was exported as {other:?} before, and some \
-                 drivers name a chunk once only: export the block as {other:?}, or allocate it anew after empty_cache"
-            ));
+        for_all: bool,
+    ) -> Result<core::result::Result<Named, Naming<'_>>> {
+        loop {
+            let mut core = self.same_device(held)?;
+            if core.is_named_for_others(handle, for_all) {
+                return Err(for_others());
+            }
+            if let Some(named) = core.name_of(handle, form) {
+                return Ok(Ok(named));
+            }
+            if core.begin_naming(handle) {
+                return Ok(Err(Naming { device: self.device, handle }));
+            }
+            drop(core);
+            crate::sync::thread::yield_now();
         }
-        Ok(error)
     }
 
     /// The core, if the device was not reset since the block was held: other chunks may have the same handles now.
@@ -330,6 +323,32 @@ impl Caller<'_> {
             self.free_unpublished(core, block);
         }
     }
+}
+
+/// A chunk is being named by this thread.
+struct Naming<'a> {
+    device: &'a Device,
+    handle: PhysicalHandle,
+}
+
+impl Drop for Naming<'_> {
+    fn drop(&mut self) {
+        self.device.core.lock().end_naming(self.handle);
+    }
+}
+
+/// What the driver answered where a chunk is to have a name; says so if it has one of another form, and what to do.
+fn named_once(core: &Core, handle: PhysicalHandle, form: ShareForm, mut error: DriverError) -> DriverError {
+    if !error.is_unsupported()
+        && let Some(other) = core.other_form_of(handle, form)
+    {
+        let told = error.message.map_or(String::new(), |message| message + "; ");
+        error.message = Some(format!(
+            "{told}a chunk of the block, to be exported as {form:?}, was exported as {other:?} before, and some drivers \
+             name a chunk once only: export the block as {other:?}, or allocate it anew after empty_cache"
+        ));
+    }
+    error
 }
 
 fn for_others() -> Error {

@@ -42,6 +42,8 @@ pub(crate) type Names = Vec<(PhysicalHandle, Named)>;
 pub(crate) struct Exports {
     blocks: HashMap<BlockId, Hold>,
     names: HashMap<(PhysicalHandle, ShareForm), Named>,
+    /// Chunks that a thread asks the driver to name.
+    naming: Vec<PhysicalHandle>,
 }
 
 impl Core {
@@ -135,6 +137,20 @@ impl Core {
     /// one list of importers.
     pub(crate) fn is_named_for_others(&self, handle: PhysicalHandle, for_all: bool) -> bool {
         FORMS.into_iter().any(|form| self.name_of(handle, form).is_some_and(|named| named.for_all != for_all))
+    }
+
+    /// Begins to name a chunk, unless another thread does.
+    pub(crate) fn begin_naming(&mut self, handle: PhysicalHandle) -> bool {
+        let free = !self.exports.naming.contains(&handle);
+        if free {
+            self.exports.naming.push(handle);
+        }
+        free
+    }
+
+    /// Ends that.
+    pub(crate) fn end_naming(&mut self, handle: PhysicalHandle) {
+        self.exports.naming.retain(|&named| named != handle);
     }
 
     /// Notes the name of a chunk.
