@@ -10,7 +10,7 @@ use ascend_alloc::driver::Stream;
 use ascend_alloc::error::OutOfMemoryCause;
 use ascend_alloc::{DevicePtr, EmptyOptions, Error, PoolId, PoolOptions, PoolSource, RouteFilter, SleepMode};
 use ascend_sim::{CaptureMode, Task, WAIT_FOREVER};
-use common::{M, Setup, World};
+use common::{CLASSIC, M, Setup, World};
 use fastrand::Rng;
 
 /// The calls since `before` by which the host or a stream waits.
@@ -506,6 +506,27 @@ fn a_stream_ends_that_a_block_waited_for_which_is_gone() {
         world.free(of_it);
         world.alloc.empty_cache(None).expect("emptied");
         world.verify();
+        world.close();
+    }
+}
+
+/// A server makes a stream for each client. Free blocks that earlier streams have left serve each new one, however many
+/// streams there are that have none any more.
+#[test]
+fn what_many_streams_have_left_serves_the_next() {
+    for conf in ["", CLASSIC] {
+        let mut setup = Setup { scripted: false, ..Setup::default() }.conf(conf);
+        setup.sim.lag = 0;
+        let mut world = setup.build();
+        for _ in 0..300 {
+            let stream = world.stream();
+            let block = world.alloc(4 * M, stream);
+            world.work(stream, "a client", block);
+            world.free(block);
+        }
+        let stats = world.stats();
+        assert!(world.reserved() <= 20 * M, "{conf}: {} MiB", world.reserved() / M);
+        assert!(stats.calls.map + stats.calls.malloc <= 2, "{conf}: {:?}", stats.calls);
         world.close();
     }
 }

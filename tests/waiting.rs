@@ -341,6 +341,22 @@ fn few_large_blocks_behind_slow_streams_do_not_pile_up() {
     }
 }
 
+/// A fixed block costs one call: a stream is not made to wait for hundreds of others instead.
+#[test]
+fn a_fixed_block_is_not_worth_waits_for_many_streams() {
+    let mut world = Setup::default().conf(CLASSIC).capacity(64 * G).build();
+    world.contents = false;
+    for _ in 0..100 {
+        let stream = world.stream();
+        let block = world.alloc(40 * M, stream);
+        world.work(stream, "a client", block);
+        world.free(block);
+    }
+    let calls = world.stats().calls;
+    assert!(calls.stream_wait + calls.record_event <= 100, "{calls:?}");
+    world.close();
+}
+
 /// A stream hundreds of layers behind does not use up the events that it may have under way: nothing could be waited for on the
 /// device then, and memory grew until the host had to wait.
 #[test]

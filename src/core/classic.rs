@@ -50,11 +50,14 @@ impl Core {
     /// may lie in pieces between live blocks; beyond that it is what waits that piles up. None where all of that is too short,
     /// since nothing moves here.
     fn joins_before_classic(&self, request: &Request) -> Ids {
+        /// Streams: a segment is one call, and each of these would take two.
+        const MOST: usize = 8;
         let piled_up = self.held() > 2 * self.high_water.max(request.peak);
-        match piled_up && !request.joined && self.fits_held_back(request) {
-            true => self.worth_joining(request, None),
-            false => Ids::new(),
+        if !piled_up || request.joined || !self.fits_held_back(request) {
+            return Ids::new();
         }
+        let others = self.worth_joining(request, None);
+        if others.len() > MOST { Ids::new() } else { others }
     }
 
     /// Whether a block that waits, or that is another stream's, is long enough for the request.

@@ -49,8 +49,12 @@ impl Core {
     ) -> Option<BlockId> {
         /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
         const STREAMS: usize = 64;
+        let has_free = |other: StreamId| {
+            let bins = self.streams[other as usize].bins.get(class);
+            bins.is_some_and(|bins| bins.count() > 0)
+        };
         let found = (0..self.streams.len() as StreamId)
-            .filter(|&other| other != stream && self.streams[other as usize].bins.get(class).is_some())
+            .filter(|&other| other != stream && has_free(other))
             .take(STREAMS)
             .filter_map(|other| self.find::<false>(class, len, align, other, stream));
         let best = self.smallest(found)?;
