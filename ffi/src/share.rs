@@ -256,7 +256,11 @@ pub unsafe extern "C" fn ascend_alloc_set_peers(device: c_int, peers: *const i32
         let device = process::device(device)?;
         // SAFETY: the caller's promise.
         let peers = unsafe { numbers(peers, count, "peers") }?;
-        let peers = peers.into_iter().map(process::device).collect::<Result<Vec<DeviceId>, Failure>>()?;
+        let known = |peer: i32| {
+            let wrong = |_| argument(format!("peers have {peer}, expected devices, of numbers from 0 on"));
+            DeviceId::try_from(peer).map_err(wrong)
+        };
+        let peers = peers.into_iter().map(known).collect::<Result<Vec<DeviceId>, Failure>>()?;
         // SAFETY: the caller's promise.
         one_handle::set_peers(unsafe { process::process() }?, device, &peers)
     })

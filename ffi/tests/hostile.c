@@ -143,6 +143,7 @@ static void devices(void) {
         UNKNOWN(ascend_alloc_import(message, length, device, NULL, &ptr, NULL, &number));
         UNKNOWN(ascend_alloc_set_peers(device, &zero, 1));
         UNKNOWN(ascend_alloc_set_peers(0, &device, 1));
+        CHECK(said("peers"));
         UNKNOWN(ascend_alloc_sleep(device, NULL, 0, 0, NULL));
         UNKNOWN(ascend_alloc_wake(device, NULL, 0, NULL));
         UNKNOWN(ascend_alloc_stats(device, &stats));
