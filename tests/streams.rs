@@ -530,3 +530,24 @@ fn what_many_streams_have_left_serves_the_next() {
         world.close();
     }
 }
+
+#[test]
+fn every_handle_is_a_stream_of_its_own() {
+    let world = Setup::default().capacity(256 * M).build();
+    for handle in [0, 1, 1 << 63, u64::MAX - 2, u64::MAX - 1, u64::MAX] {
+        let stream = Stream(handle);
+        for bytes in [4096, 3 * M] {
+            let block = world.alloc.allocate(0, bytes, 0, stream).unwrap();
+            assert_eq!(world.alloc.block_info(block).unwrap().stream, stream);
+            world.alloc.deallocate(block).unwrap();
+            let snapshot = world.alloc.snapshot(0).unwrap();
+            let mut blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+            let freed = blocks.find(|freed| freed.address == block.0).expect("it is kept");
+            assert_eq!(freed.stream, stream, "nobody else may have it at once");
+        }
+        if handle != 0 {
+            world.alloc.stream_destroyed(0, stream).unwrap();
+        }
+        world.alloc.check().unwrap();
+    }
+}

@@ -16,17 +16,16 @@ use crate::sync;
 pub(super) const PLACES: usize = if sync::SMALLEST { 4 } else { 4096 };
 /// Places looked at for a stream.
 const PROBES: usize = if sync::SMALLEST { 2 } else { 8 };
-/// Marks a stream's place as free for another.
-const VACATED: u64 = u64::MAX;
-/// Marks the place of a destroyed stream that blocks still refer to.
-const DISMISSED: u64 = u64::MAX - 1;
-/// No stream has the column.
+/// What is in a place without a stream: the default one's, which is looked for in place 0 alone. So every other handle is
+/// told from it.
+const NO_STREAM: u64 = 1;
+/// No stream has the column, or the place, where no block refers to a stream that had it.
 const NOBODY: StreamId = StreamId::MAX;
 
 /// A stream that the front knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Place {
-    /// The raw handle plus one; zero when the place was never used.
+    /// The raw handle plus one, or [`NO_STREAM`].
     handle: AtomicU64,
     /// The stream's open epoch, or zero when nothing of it may rest.
     epoch: AtomicU32,
@@ -98,14 +97,17 @@ impl Streams {
             completed: AtomicU32::new(0),
         };
         let streams = Self {
-            places: super::map::boxed(|_| Place::default()),
-            ids: super::map::boxed(|_| AtomicU32::new(0)),
+            places: super::map::boxed(|_| Place {
+                handle: AtomicU64::new(NO_STREAM),
+                epoch: AtomicU32::new(0),
+                column: AtomicU8::new(0),
+            }),
+            ids: super::map::boxed(|at| AtomicU32::new(if at == 0 { 0 } else { NOBODY })),
             columns: core::array::from_fn(|_| column()),
             known: Known(AtomicU32::new(1)),
             enabled: AtomicBool::new(enabled),
         };
         streams.places[0].epoch.store(u32::from(enabled), Relaxed);
-        streams.places[0].handle.store(1, Relaxed);
         streams
     }
 
@@ -151,8 +153,8 @@ impl Streams {
 
     /// The stream of a place; the default one where it is gone.
     pub(super) fn handle(&self, place: u16) -> Stream {
-        let name = self.places.get(place as usize).map_or(0, |place| place.handle.load(Relaxed));
-        Stream(if name >= DISMISSED { 0 } else { name.saturating_sub(1) })
+        let name = self.places.get(place as usize).map_or(NO_STREAM, |place| place.handle.load(Relaxed));
+        Stream(name.wrapping_sub(1))
     }
 
     /// The number the core knows the stream of a place by.
@@ -170,15 +172,8 @@ impl Streams {
     /// A place for a new stream: among those where it would be looked for, one whose shard has fewest
     /// `inhabitants`.
     pub(super) fn vacancy(&self, stream: Stream, inhabitants: impl Fn(u16) -> u32) -> Option<u16> {
-        let name = stream.0.wrapping_add(1);
-        if name == 0 || name >= DISMISSED {
-            return None;
-        }
         let places = (0..PROBES).map(|step| (start_of(stream) + step) % PLACES);
-        let free = places.filter(|&at| {
-            let handle = self.places[at].handle.load(Relaxed);
-            handle == 0 || handle == VACATED
-        });
+        let free = places.filter(|&at| self.ids[at].load(Relaxed) == NOBODY);
         free.map(|at| at as u16).min_by_key(|&at| inhabitants(at))
     }
 
@@ -194,20 +189,21 @@ impl Streams {
     /// Makes the stream of a place unknown. Under the flag of its shard.
     pub(super) fn dismiss(&self, place: u16) {
         let place = &self.places[place as usize];
-        place.handle.store(DISMISSED, Relaxed);
+        place.handle.store(NO_STREAM, Relaxed);
         place.epoch.store(0, Relaxed);
         place.column.store(0, Relaxed);
     }
 
     /// Lets another stream have the place of a dismissed one, to which no block refers any more.
     pub(super) fn vacate(&self, place: u16) {
-        self.places[place as usize].handle.store(VACATED, Relaxed);
+        self.ids[place as usize].store(NOBODY, Relaxed);
     }
 
     /// Tells frees of the stream which epoch they belong to from now on. Under the flag of its shard.
     pub(super) fn set_epoch(&self, place: u16, epoch: u32) {
+        let is_default = place == 0;
         let place = &self.places[place as usize];
-        if place.handle.load(Relaxed) != DISMISSED {
+        if is_default || place.handle.load(Relaxed) != NO_STREAM {
             place.epoch.store(self.open_epoch(epoch), Relaxed);
         }
     }
