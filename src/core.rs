@@ -18,6 +18,7 @@
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
 //! | `apart` | free neighbours of different homes, merged once both are quiescent |
 //! | `wait` | blocks that other streams use |
+//! | `due` | which streams hold memory back that is to go, and waiting for them |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
 //! | `plan` | steps and outcomes |
 //! | `perform` | performing a step on a driver |
@@ -35,6 +36,7 @@
 //! | `refill` | memory for those that wake |
 //! | `reset` | forgetting a device that was reset |
 //! | `check`, `snapshot` | the heap checker; the heap as plain structs |
+//! | `steps` | for tests: how much is looked at |
 
 pub(crate) mod age;
 pub(crate) mod apart;
@@ -48,6 +50,7 @@ pub(crate) mod churn;
 pub(crate) mod claim;
 pub(crate) mod classic;
 pub(crate) mod commit;
+pub(crate) mod due;
 pub(crate) mod epochs;
 pub(crate) mod export;
 pub(crate) mod growing;
@@ -68,6 +71,7 @@ pub(crate) mod segment;
 pub(crate) mod sleep;
 pub(crate) mod snapshot;
 pub(crate) mod source;
+pub(crate) mod steps;
 pub(crate) mod stream;
 pub(crate) mod tally;
 pub(crate) mod trim;
@@ -77,15 +81,14 @@ pub(crate) mod wide;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use slab::Slab;
 use smallvec::SmallVec;
 
 use self::age::Record;
 use self::block::{BlockId, Blocks, List, NONE, State};
 use self::plan::{Spare, Transit};
 use self::pool::Pools;
-use self::segment::Segment;
-use self::stream::{StreamId, StreamState};
+use self::segment::{Segment, Segments};
+use self::stream::{StreamId, StreamSet, StreamState};
 use self::tally::Tally;
 use self::wide::Wide;
 use crate::config::Config;
@@ -130,15 +133,19 @@ pub(crate) struct Core {
     /// All blocks of all segments.
     pub(crate) blocks: Blocks,
     /// All segments.
-    pub(crate) segments: Slab<Segment>,
+    pub(crate) segments: Segments,
     /// Streams seen so far; index 0 is the default stream.
     pub(crate) streams: Vec<StreamState>,
+    /// Streams that may have work queued which is to be asked or waited for: all but the [idle](StreamState::is_idle).
+    pub(crate) active: StreamSet,
     /// Streams by raw handle; a destroyed stream is not in it.
     pub(crate) stream_ids: HashMap<Stream, StreamId>,
     /// Free blocks of reserved segments with a whole chunk inside, longest idle first.
     pub(crate) idle: List,
     /// Free blocks that are all of a classic segment, longest idle first.
     pub(crate) idle_segments: List,
+    /// Those of them that the garbage collection threshold is about.
+    pub(crate) collectable: usize,
     /// All pools, and the holes of their segments.
     pub(crate) pools: Pools,
     /// Blocks and chunks that other processes may use.
@@ -153,6 +160,8 @@ pub(crate) struct Core {
     pub(crate) recorded: HashMap<BlockId, SmallVec<[StreamId; 4]>>,
     /// Blocks that wait, and of each other stream that used it the epoch it must pass.
     pub(crate) waits: HashMap<BlockId, SmallVec<[(StreamId, u32); 4]>>,
+    /// Bytes of these.
+    pub(crate) waiting_bytes: u64,
     /// Live blocks that are in no map while memory is put behind them.
     pub(crate) extended: SmallVec<[BlockId; 2]>,
     /// Starts of live blocks that the address map does not cover.
@@ -241,8 +250,8 @@ pub(crate) struct Core {
     pub(crate) heaviest: StreamId,
     /// Free blocks that could not be merged with a free neighbour of another home.
     pub(crate) apart: apart::Apart,
-    /// Segments that are gone and that the address map still covers: base and bytes.
-    pub(crate) dropped: Vec<(u64, u64)>,
+    /// Segments that are gone and that can still be found by address: base, bytes, and whether the map covers them.
+    pub(crate) dropped: Vec<(u64, u64, bool)>,
     /// Whether `set_access` is called for the owner of a new chunk.
     pub(crate) access: bool,
     /// Whether new segments can be reservations.
@@ -259,6 +268,10 @@ pub(crate) struct Core {
     pub(crate) clock: Record,
     /// Dead streams whose numbers may be given to new ones.
     pub(crate) dead: Vec<StreamId>,
+    /// Where among them one is looked for next.
+    dead_from: usize,
+    /// Frees when all blocks were last walked through for the front.
+    walked_at: u64,
     /// Places in the front that no block refers to any more.
     pub(crate) vacated: Vec<u16>,
     /// Calls since the heap checker was switched on.
@@ -292,11 +305,13 @@ impl Core {
             limits,
             config,
             blocks: Blocks::default(),
-            segments: Slab::new(),
+            segments: Segments::default(),
             streams: Vec::new(),
+            active: StreamSet::default(),
             stream_ids: HashMap::new(),
             idle: List::default(),
             idle_segments: List::default(),
+            collectable: 0,
             pools: Pools::new(),
             exports: export::Exports::default(),
             peers: Arc::default(),
@@ -304,6 +319,7 @@ impl Core {
             vacant: growing::Vacant::default(),
             recorded: HashMap::new(),
             waits: HashMap::new(),
+            waiting_bytes: 0,
             extended: SmallVec::new(),
             starts: HashMap::new(),
             cached: Vec::new(),
@@ -357,6 +373,8 @@ impl Core {
             decay_from: [block::NONE; 2],
             clock: Record::default(),
             dead: Vec::new(),
+            dead_from: 0,
+            walked_at: 0,
             vacated: Vec::new(),
             watched: 0,
             logging: false,
@@ -378,11 +396,13 @@ impl Core {
         if let Some(&id) = self.stream_ids.get(&stream) {
             return id;
         }
-        let unused = |&id: &StreamId| self.streams[id as usize].is_unused() && !self.is_home_of_falling(id);
-        let reusable = self.dead.iter().position(unused);
-        let id = reusable.map_or(self.streams.len(), |at| self.dead.swap_remove(at) as usize);
+        let id = self.unused_number().map_or(self.streams.len(), |id| id as usize);
         let mut state = StreamState::new(stream);
         if id < self.streams.len() {
+            for (class, _) in self.streams[id].bins.iter() {
+                self.pools.get_mut(class.pool()).homes[class.kind()].remove(&(id as StreamId));
+            }
+            self.active.remove(id as StreamId);
             // Chunks may still carry stamps of the old stream: epochs go on from there.
             state.open = self.streams[id].open;
             state.completed = state.open - 1;
@@ -392,9 +412,40 @@ impl Core {
             self.streams[id] = state;
         } else {
             self.streams.push(state);
+            self.active.reach(self.streams.len());
         }
         self.stream_ids.insert(stream, id as StreamId);
         id as StreamId
+    }
+
+    /// The number of a destroyed stream that nothing refers to any more, which is taken out of those. A few are looked at, each
+    /// time others: where one in so many is unused, numbers do not grow.
+    fn unused_number(&mut self) -> Option<StreamId> {
+        /// Streams looked at.
+        const LOOK: usize = 8;
+        for _ in 0..LOOK.min(self.dead.len()) {
+            let at = self.dead_from % self.dead.len();
+            let id = self.dead[at];
+            if self.streams[id as usize].is_unused() && !self.is_home_of_falling(id) {
+                self.dead.swap_remove(at);
+                return Some(id);
+            }
+            self.dead_from = at + 1;
+        }
+        None
+    }
+
+    /// Whether a walk through all blocks is worth what it brings: enough was freed since the last one that it costs each
+    /// free little.
+    pub(crate) fn is_worth_a_walk(&mut self) -> bool {
+        /// Blocks for each free.
+        const EACH: usize = 8;
+        /// So many can be looked at any time.
+        const FEW: usize = 512;
+        let due = self.walked_at + (self.blocks.len() / EACH) as u64;
+        let worth = self.blocks.len() <= FEW || self.frees >= due;
+        self.walked_at = if worth { self.frees } else { self.walked_at };
+        worth
     }
 
     /// All physical bytes of the device held: mapped, cached, classic.
@@ -425,8 +476,36 @@ impl Core {
 
     /// The segment that contains an address.
     pub(crate) fn segment_of(&self, address: u64) -> Option<&Segment> {
-        let inside = |segment: &&Segment| address.wrapping_sub(segment.base) < segment.len;
-        self.segments.iter().map(|(_, segment)| segment).find(inside)
+        self.segment_at(address).map(|number| &self.segments[number])
+    }
+
+    /// Its number. Of two the one that is not on its way back to where it came from.
+    pub(crate) fn segment_at(&self, address: u64) -> Option<usize> {
+        let mut found = None;
+        for (number, segment) in self.segments.back_from(address) {
+            let (inside, leaves) = (address - segment.base < segment.len, self.is_taken_whole(segment));
+            found = if inside && (found.is_none() || !leaves) { Some(number) } else { found };
+            if !leaves {
+                // None that stays reaches beyond it.
+                break;
+            }
+        }
+        found
+    }
+
+    /// Whether a plan has taken all of a segment, most likely to give it back.
+    fn is_taken_whole(&self, segment: &Segment) -> bool {
+        let first = &self.blocks[segment.first];
+        first.state == State::Busy && first.len == segment.len
+    }
+
+    /// Whether a range lies in memory that is not on its way back: what another thread is just giving back may be given
+    /// out again before that thread can note that it is gone.
+    pub(crate) fn overlaps_another(&self, base: u64, bytes: u64) -> bool {
+        let leaves = |segment: &Segment| segment.class.is_classic() && self.is_taken_whole(segment);
+        let mut before = self.segments.back_from(base + (bytes - 1));
+        let nearest = before.find(|(_, segment)| !leaves(segment));
+        nearest.is_some_and(|(_, segment)| base < segment.base + segment.len)
     }
 
     /// In which way an address is not the start of a live block. Walks the segment's blocks.

@@ -2,7 +2,7 @@
 
 use super::device::{Caller, Device};
 use super::limits::{Age, EmptyOptions};
-use super::requests::Guard;
+use super::requests::{Guard, Held};
 use crate::core::plan::{Request, Step};
 use crate::core::trim::Choice;
 use crate::error::Result;
@@ -100,6 +100,14 @@ impl Device {
         wait: bool,
     ) -> Result<u64> {
         let mut chore = Request::chore();
+        // While the lock is left the pool must not go.
+        let _held = match choice.pool {
+            Some(pool) => match Held::new(self, &mut self.core.lock(), pool) {
+                None => return Ok(0),
+                held => held,
+            },
+            None => None,
+        };
         let mut core = self.core.lock();
         if core.capturing > 0 {
             return Ok(0);
@@ -107,22 +115,31 @@ impl Device {
         core.haste.end();
         self.drain(&mut core, caller.map);
         // What others free from here on is not waited for.
-        let due = core.to_be_passed(choice);
-        if let Some(step) = core.close_all() {
+        let mut due = core.to_be_passed(choice);
+        // Of one pool only those that hold something of it back are asked.
+        let closed = match choice.pool {
+            Some(_) => core.close_of(due.streams().map(|(id, _)| id)),
+            None => core.close_all(),
+        };
+        if let Some(step) = closed {
             core = caller.perform(core, step, &mut chore);
         }
         // A capture may begin while the lock is left: from then on nothing is waited for or given back.
         while chore.failure.is_none() && core.capturing == 0 {
             let step = if wait && !chore.captured {
-                core.wait_towards(&due, &chore)
+                core.wait_towards(&mut due, &chore)
+            } else if core::mem::replace(&mut chore.polled, true) {
+                None
+            } else if choice.pool.is_some() {
+                core.query_for(due.streams())
             } else {
-                core.query().filter(|_| !core::mem::replace(&mut chore.polled, true))
+                core.query()
             };
             let Some(step) = step else { break };
             core = caller.perform(core, step, &mut chore);
         }
         if chore.failure.is_none() && core.capturing == 0 {
-            core.merge_unsplit();
+            core.merge_unsplit(choice.pool);
             let excess = core.held().saturating_sub(keep);
             let mut back = core.idle_memory(choice, excess, true);
             if keep == 0 {

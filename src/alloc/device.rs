@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use super::BlockInfo;
 use super::offload::ContentStore;
 use super::oom_report::OomReports;
+use super::outside::Outside;
 use super::routes::Routes;
 
 /// One device of an allocator.
@@ -64,6 +65,7 @@ pub(super) struct Sizes {
 pub(super) struct Caller<'a> {
     pub(super) driver: &'a dyn Driver,
     pub(super) map: &'a AddressMap,
+    pub(super) outside: &'a Outside,
     pub(super) hook: &'a HookSlot,
     /// Reports about requests that fail, where they are wanted.
     pub(super) oom: Option<&'a OomReports>,
@@ -258,7 +260,11 @@ impl Device {
             && !core.is_exported(id);
         // The map has room for so many starts of large blocks as fit; a shorter piece may have been claimed, or lie there
         // because memory was short.
-        let fits = block.class.is_small() || len > SMALL_LIMIT;
+        // And where the core alone serves blocks, room for each place where one could begin is worth more than it saves.
+        let fits = match block.class.is_small() {
+            true => block.class.pool() == DEFAULT,
+            false => len > SMALL_LIMIT,
+        };
         if fits && core.segments[block.segment as usize].covered {
             let place = core.streams[home as usize].slot.filter(|_| restful).unwrap_or(NO_PLACE);
             let requested = requested.min(MOST_REQUESTED - 1);
@@ -406,7 +412,7 @@ impl Device {
         }
         let (open, completed) = (core.streams[user as usize].open, core.streams[user as usize].completed);
         let mut column = self.front.attach(place, user, open, completed);
-        if column.is_none() && self.give_up_columns(core, map) {
+        if column.is_none() && core.is_worth_a_walk() && self.give_up_columns(core, map) {
             column = self.front.attach(place, user, open, completed);
         }
         core.streams[user as usize].in_front |= column.is_some();

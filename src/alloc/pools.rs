@@ -266,7 +266,7 @@ impl DeviceAllocator {
         core.capturing -= u32::from(captured);
         let left = match captured && core.capturing == 0 {
             // Nothing has gone back while they ran.
-            true => core.pools.indices().map(|pool| core.pools.get(pool).serial).collect(),
+            true => core.pools.serials_elsewhere(),
             false => vec![serial],
         };
         if let Some(index) = core.pools.find(serial) {
@@ -283,8 +283,7 @@ impl DeviceAllocator {
         let unwanted = core.rouse_emptied();
         let unheld = |pool: PoolIndex| {
             let of = core.pools.get(pool);
-            let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.is_of_device());
-            elsewhere && of.holders == 0 && !of.is_fixed()
+            of.rules.is_elsewhere() && of.holders == 0 && !of.is_fixed()
         };
         let mut left = serials.to_vec();
         left.retain(|&serial| core.pools.find(serial).is_some_and(unheld));

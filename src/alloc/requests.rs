@@ -20,9 +20,20 @@ use crate::stats::DriverCalls;
 pub(super) type Guard<'a> = crate::sync::MutexGuard<'a, Core>;
 
 /// A call's hold on a pool. Ends also when a callback or the hook panics. To be dropped without the core's lock.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     device: &'a Device,
     pool: PoolIndex,
+}
+
+impl<'a> Held<'a> {
+    /// Begins to hold a pool, if there is one of that index.
+    pub(super) fn new(device: &'a Device, core: &mut Core, pool: PoolIndex) -> Option<Self> {
+        if !core.pools.is_there(pool) {
+            return None;
+        }
+        core.pools.get_mut(pool).holders += 1;
+        Some(Self { device, pool })
+    }
 }
 
 impl Drop for Held<'_> {
@@ -96,8 +107,7 @@ impl Caller<'_> {
             return self.climb(core, request);
         }
         // While the lock is left the pool must not go.
-        core.pools.get_mut(class.pool()).holders += 1;
-        let _held = Held { device: self.device, pool: class.pool() };
+        let _held = Held::new(self.device, &mut core, class.pool());
         self.climb(core, request)
     }
 
@@ -348,14 +358,19 @@ impl Caller<'_> {
 
     fn commit(&self, core: &mut Core, request: &mut Request, outcome: Outcome) {
         let device = self.device.limits.device;
-        let mut cover = |base, len, class: Class| self.map.cover(device, base, len, class.is_small());
+        let mut cover = |base, len, class: Class| {
+            // Entries of the map would cost more than the few blocks of growing buffers are worth.
+            let covered = !class.is_growing() && self.map.cover(device, base, len, class.is_small());
+            if !covered {
+                self.outside.add(device, base, len);
+            }
+            covered
+        };
         core.commit(request, outcome, &mut cover);
         self.device.tell_completed(core);
         self.device.let_wait(core);
         self.device.follow_moves(core);
-        for (base, len) in core.dropped.drain(..) {
-            self.map.uncover(base, len);
-        }
+        self.device.forget_dropped(core, self.map, self.outside);
     }
 
     /// Adds to an out-of-memory error what only the driver and the front know, and has it reported where that is

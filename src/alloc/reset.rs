@@ -2,6 +2,7 @@
 
 use super::DeviceAllocator;
 use super::device::Device;
+use super::outside::Outside;
 use crate::core::block::{BlockId, State};
 use crate::driver::DeviceId;
 use crate::error::Result;
@@ -20,7 +21,7 @@ impl DeviceAllocator {
         let used = self.used(device)?;
         self.end_links(device);
         if let Some(state) = used {
-            state.forget(&self.map);
+            state.forget(&self.map, &self.outside);
             state.departed.part();
             self.watch(state, 2);
         }
@@ -47,7 +48,7 @@ impl Device {
         self.core.lock().generation != generation
     }
 
-    pub(super) fn forget(&self, map: &crate::front::AddressMap) {
+    pub(super) fn forget(&self, map: &crate::front::AddressMap, outside: &Outside) {
         let mut core = self.core.lock();
         self.drain(&mut core, map);
         let live: Vec<(u64, BlockId)> = core
@@ -86,8 +87,6 @@ impl Device {
         // The default stream stays, with another epoch.
         self.front.set_epochs(std::iter::once((0, core.streams[0].open)));
         self.tell_completed(&core);
-        for (base, len) in core.dropped.drain(..) {
-            map.uncover(base, len);
-        }
+        self.forget_dropped(&mut core, map, outside);
     }
 }

@@ -145,12 +145,13 @@ impl DeviceAllocator {
         for id in self.chosen(device)? {
             let Some(state) = self.used(id)? else { continue };
             let core = state.core.lock();
-            let mut pools: Vec<_> = core.pools.indices().collect();
-            pools.retain(|&pool| match tags {
-                [] => core.is_meant_by_all(pool),
-                tags => tags.contains(&core.pools.get(pool).rules.tag.as_str()),
-            });
-            missing.retain(|tag| !pools.iter().any(|&pool| core.pools.get(pool).rules.tag == **tag));
+            let mut pools: Vec<_> = match tags {
+                [] => core.pools.indices().filter(|&pool| core.is_meant_by_all(pool)).collect(),
+                tags => tags.iter().flat_map(|tag| core.pools.tagged(tag)).collect(),
+            };
+            pools.sort_unstable();
+            pools.dedup();
+            missing.retain(|tag| core.pools.tagged(tag).next().is_none());
             if !pools.is_empty() {
                 found.push((state, pools.into_iter().map(|pool| core.pools.get(pool).serial).collect()));
             }
@@ -364,7 +365,7 @@ impl Caller<'_> {
         users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
         let stuck: Vec<(u32, u32)> = users.iter().map(|&id| (id, core.close_epoch(id))).collect();
         // A graph runs on streams that nobody told, and uses blocks of any pool.
-        let graphs = !pools.is_empty() && core.pools.indices().any(|pool| core.pools.get(pool).is_fixed());
+        let graphs = !pools.is_empty() && core.pools.any_fixed();
         if graphs || !stuck.is_empty() {
             core = self.perform(core, Step::WaitDevice(stuck), &mut chore);
         }

@@ -117,7 +117,7 @@ impl Caller<'_> {
     fn retire_all<'a>(&'a self, mut core: Guard<'a>) -> Guard<'a> {
         if core.capturing == 0 && !core.deserted_segments().is_empty() {
             core = self.learn(core);
-            core.merge_unsplit();
+            core.merge_unsplit(None);
         }
         for segment in core.deserted_segments() {
             core = self.retire(core, segment);

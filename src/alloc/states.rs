@@ -69,7 +69,7 @@ impl DeviceAllocator {
             }
             self.end_links(id);
             if let Some(state) = self.devices[id as usize].get() {
-                state.forget(&self.map);
+                state.forget(&self.map, &self.outside);
             }
         }
         self.changes.done(&taken, told.into_iter());

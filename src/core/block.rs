@@ -11,6 +11,7 @@
 use slab::Slab;
 
 use super::segment::Class;
+use super::steps;
 
 /// Index of a block in the slab.
 pub(crate) type BlockId = u32;
@@ -100,6 +101,7 @@ impl core::ops::Index<BlockId> for Blocks {
 
     #[inline]
     fn index(&self, id: BlockId) -> &Block {
+        steps::step();
         &self.slab[id as usize]
     }
 }
@@ -114,6 +116,7 @@ impl core::ops::IndexMut<BlockId> for Blocks {
 impl Blocks {
     /// The block, if the index is in use.
     pub(crate) fn get(&self, id: BlockId) -> Option<&Block> {
+        steps::step();
         self.slab.get(id as usize)
     }
 
@@ -204,7 +207,7 @@ impl Blocks {
 
     /// All blocks, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.slab.iter().map(|(id, block)| (id as u32, block))
+        self.slab.iter().inspect(|_| steps::step()).map(|(id, block)| (id as u32, block))
     }
 
     /// A block and all behind it in its segment, in address order; none from [`NONE`] on.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::{HashMap, HashSet};
 
 use super::Core;
-use super::block::{BlockId, List, NONE, State};
+use super::block::{Block, BlockId, List, NONE, State};
 use super::pool::{DEFAULT, PoolIndex};
 use super::segment::{Class, Segment};
 use super::snapshot::Resting;
+use super::stream::StreamId;
 use super::tally::{BYTES, COUNT, Flow, REQUESTED, columns};
 
 /// Sums over the blocks of a device, by column (small, large).
@@ -36,7 +37,7 @@ impl Core {
         let resting: BTreeMap<u64, Resting> = resting.iter().map(|&rests| (rests.address, rests)).collect();
         let mut sums = Sums { out: vec![0; self.streams.len()], ..Sums::default() };
         let mut seen = 0;
-        for (number, segment) in &self.segments {
+        for (number, segment) in self.segments.iter() {
             seen += self.check_segment(number as u32, segment, &resting, &mut sums, faults);
         }
         if seen != self.blocks.count() {
@@ -46,6 +47,7 @@ impl Core {
         self.check_wide(faults);
         self.check_sums(&sums, resting.len(), flow, faults);
         self.check_pools(&sums, faults);
+        self.check_indexes(faults);
     }
 
     fn check_segment(
@@ -222,10 +224,44 @@ impl Core {
         members
     }
 
+    /// I5, I6: what is kept so that nobody has to look at all streams, pools or blocks for it says what these do.
+    fn check_indexes(&self, faults: &mut Vec<String>) {
+        for (id, state) in self.streams.iter().enumerate() {
+            if !state.is_idle() && !self.active.contains(id as StreamId) {
+                faults.push(format!("I6: stream {id} has work and is not among those that do"));
+            }
+            let mut classes = state.bins.iter().map(|(class, _)| class);
+            if !classes.all(|class| self.homes_of(class).any(|home| home as usize == id)) {
+                faults.push(format!("I5: stream {id} has bins of a class that does not know it"));
+            }
+        }
+        for class in self.pools.indices().flat_map(Class::all) {
+            if !self.homes_of(class).all(|home| self.streams[home as usize].bins.get(class).is_some()) {
+                faults.push("I5: a class knows a stream that has no bins of it".to_owned());
+            }
+        }
+        if self.pools.any_fixed() != self.pools.indices().any(|pool| self.pools.get(pool).is_fixed()) {
+            faults.push("I5: pools with graphs are not those that are known to have some".to_owned());
+        }
+        let sleeps = |&pool: &PoolIndex| self.is_asleep(pool);
+        if !self.pools.indices().filter(sleeps).eq(self.pools.asleep()) {
+            faults.push("I5: pools that sleep are not those that are known to".to_owned());
+        }
+        let blocks = || self.blocks.iter().map(|(_, block)| block);
+        let collected = |block: &&Block| block.listed && self.is_collected(block.class);
+        if blocks().filter(|block| block.state == State::Free).filter(collected).count() != self.collectable {
+            faults.push(format!("I5: {} segments counted that can be collected", self.collectable));
+        }
+        let waiting = blocks().filter(|block| block.state == State::Waiting);
+        if waiting.map(|block| block.len).sum::<u64>() != self.waiting_bytes {
+            faults.push(format!("I6: {} bytes counted that wait", self.waiting_bytes));
+        }
+    }
+
     /// I1: the statistics of each pool are what its blocks say.
     fn check_pools(&self, sums: &Sums, faults: &mut Vec<String>) {
         let mut firsts: BTreeMap<PoolIndex, BTreeSet<(u64, BlockId)>> = BTreeMap::new();
-        for (_, segment) in &self.segments {
+        for (_, segment) in self.segments.iter() {
             firsts.entry(segment.class.pool()).or_default().insert((segment.base, segment.first));
         }
         for index in self.pools.indices() {

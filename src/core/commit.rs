@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::history;
 use crate::hook::Action;
 
-/// Lets the address map cover a new segment (base, bytes, class), and says whether it does.
+/// Lets a new segment (base, bytes, class) be found by address, and says whether the address map covers it.
 pub(crate) type Cover<'a> = &'a mut dyn FnMut(u64, u64, Class) -> bool;
 
 /// So many frees after chunks were moved, large blocks go straight to the core when they are freed. Served from the front
@@ -91,6 +91,7 @@ impl Core {
                     for (stream, _) in epochs {
                         // The epochs stay open in effect: the next event or wait ends them.
                         self.streams[stream as usize].keep_open();
+                        self.active.insert(stream);
                     }
                     // While a graph is captured nobody may wait for the device: the request has to do without.
                     request.captured = error.is_captured();
@@ -114,6 +115,7 @@ impl Core {
             self.note_wait(self.streams[id as usize].handle);
             return self.end_all(vec![(id, epoch)]);
         }
+        self.active.insert(id);
         let state = &mut self.streams[id as usize];
         state.keep_open();
         if result.is_none() {
@@ -145,6 +147,7 @@ impl Core {
     fn commit_recorded(&mut self, recorded: Closed) {
         let mut over = Closing::new();
         for (id, epoch, result) in recorded {
+            self.active.insert(id);
             let state = &mut self.streams[id as usize];
             match result {
                 Recorded::Done(event) => {
@@ -211,6 +214,7 @@ impl Core {
                 self.events.push(event);
                 self.end_epoch(id, epoch);
                 self.take_events(id, epoch);
+                self.rest(id);
             }
         }
         self.rejoin();
@@ -223,8 +227,16 @@ impl Core {
             state.took_event();
             self.end_epoch(stream, epoch);
             self.take_events(stream, epoch);
+            self.rest(stream);
         }
         self.rejoin();
+    }
+
+    /// A stream that has become idle is not looked at any more.
+    pub(super) fn rest(&mut self, id: StreamId) {
+        if self.streams[id as usize].is_idle() {
+            self.active.remove(id);
+        }
     }
 
     /// Takes the events of a stream back that closed epochs up to one that is over: they have completed.
@@ -276,8 +288,7 @@ impl Core {
         let granule = self.limits.granule;
         let start = base.next_multiple_of(granule);
         let usable = (base + len - start) & !(granule - 1);
-        // Entries of the map would cost more than the few blocks of growing buffers are worth.
-        let covered = !class.is_growing() && cover(start, usable, class);
+        let covered = cover(start, usable, class);
         let mut segment = Segment::new(start, usable, class, covered);
         segment.owned = class.is_growing();
         segment.origin = base;
@@ -293,11 +304,12 @@ impl Core {
     /// Adds a segment; its number and its one block.
     fn add_segment(&mut self, mut segment: Segment, state: State) -> (u32, BlockId) {
         let (base, len, class) = (segment.base, segment.len, segment.class);
-        let place = self.segments.vacant_entry();
-        let id = place.key() as u32;
-        let first = self.blocks.add(id, class, base, len, state);
-        segment.first = first;
-        place.insert(segment);
+        let blocks = &mut self.blocks;
+        let id = self.segments.add(|id| {
+            segment.first = blocks.add(id, class, base, len, state);
+            segment
+        });
+        let first = self.segments[id as usize].first;
         self.pools.get_mut(class.pool()).firsts.insert((base, first));
         (id, first)
     }
@@ -375,17 +387,6 @@ impl Core {
         // A device that refuses although it says it has enough lacks all of it in effect.
         request.lack = least - free.filter(|&free| free < least).unwrap_or(0);
         self.note_retry(request);
-    }
-
-    /// Whether a range lies in memory that is not on its way back: what another thread is just giving back may
-    /// be given out again before that thread can note that it is gone.
-    pub(crate) fn overlaps_another(&self, base: u64, bytes: u64) -> bool {
-        let leaves = |segment: &Segment| {
-            let first = &self.blocks[segment.first];
-            segment.class.is_classic() && first.state == State::Busy && first.len == segment.len
-        };
-        let overlaps = |segment: &Segment| base < segment.base + segment.len && segment.base < base + bytes;
-        self.segments.iter().any(|(_, segment)| overlaps(segment) && !leaves(segment))
     }
 
     fn commit_remapped(&mut self, request: &mut Request, remap: Remap, done: Remapped) {
@@ -546,9 +547,7 @@ impl Core {
         } else if segment.len >= self.config.max_split_size.unwrap_or(u64::MAX) {
             self.tally.oversize_segments.sub(small, 1);
         }
-        if segment.covered {
-            self.dropped.push((segment.base, segment.len));
-        }
+        self.dropped.push((segment.base, segment.len, segment.covered));
         segment
     }
 

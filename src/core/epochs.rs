@@ -14,14 +14,10 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use super::Core;
-use super::block::{BlockId, State};
+use super::block::BlockId;
 use super::plan::{Closing, Means, Request, Rung, Step, ToClose};
 use super::pool::PoolIndex;
 use super::stream::{StreamId, StreamState};
-use super::trim::Choice;
-
-/// Streams, and the epoch that each has to pass.
-pub(crate) type Due = BTreeMap<StreamId, u32>;
 
 /// A few streams.
 pub(super) type Ids = SmallVec<[StreamId; 32]>;
@@ -36,25 +32,44 @@ impl Core {
     /// Asks for finished epochs on every stream that has events under way.
     pub(crate) fn query(&self) -> Option<Step> {
         let mut closing = Closing::new();
-        for (id, state) in self.streams.iter().enumerate() {
-            closing.extend(state.closing.iter().map(|&(event, epoch)| (id as StreamId, event, epoch)));
+        for id in self.active.iter() {
+            let state = &self.streams[id as usize];
+            closing.extend(state.closing.iter().map(|&(event, epoch)| (id, event, epoch)));
         }
         (!closing.is_empty()).then_some(Step::Query(closing))
     }
 
     /// Closes the open epochs of all streams that need it.
     pub(crate) fn close_all(&mut self) -> Option<Step> {
-        let ids: SmallVec<[StreamId; 8]> = (0..self.streams.len() as StreamId)
-            .filter(|&id| {
-                let state = &self.streams[id as usize];
-                // Of page-locked memory nobody waits before all of the host's is taken: the stream is tried again.
-                let again = state.alive && self.limits.host_page.is_some() && self.has_event_for(state);
-                state.has_open_work() && (again || self.may_close(id))
-            })
-            .collect();
+        let ids = self.closable_of(self.active.iter());
+        self.close_many(&ids)
+    }
+
+    /// The same of some streams.
+    pub(crate) fn close_of(&mut self, streams: impl Iterator<Item = StreamId>) -> Option<Step> {
+        let ids = self.closable_of(streams);
+        self.close_many(&ids)
+    }
+
+    /// Those of the streams whose epochs need to be closed and can be: as many as there are events for.
+    fn closable_of(&self, streams: impl Iterator<Item = StreamId>) -> Ids {
+        let mut ids = Ids::new();
+        for id in streams {
+            let state = &self.streams[id as usize];
+            // Of page-locked memory nobody waits before all of the host's is taken: the stream is tried again.
+            let again = state.alive && self.limits.host_page.is_some();
+            let takes = again || state.takes_events(self.frees);
+            if state.has_open_work() && takes && self.has_event_beside(state, ids.len()) {
+                ids.push(id);
+            }
+        }
+        ids
+    }
+
+    fn close_many(&mut self, ids: &[StreamId]) -> Option<Step> {
         // Slow devices make this dear: what is not prompt is not given back.
         self.tokens = self.tokens.saturating_sub(ids.len() as i32).max(-64);
-        (!ids.is_empty()).then(|| self.close(&ids))
+        (!ids.is_empty()).then(|| self.close(ids))
     }
 
     /// Closes the open epochs of these streams.
@@ -88,11 +103,16 @@ impl Core {
     /// Whether there is an event for a stream. The last quarter of those there may be is for streams that have none under
     /// way.
     fn has_event_for(&self, state: &StreamState) -> bool {
+        self.has_event_beside(state, 0)
+    }
+
+    /// The same when so many `more` are about to be taken.
+    fn has_event_beside(&self, state: &StreamState, more: usize) -> bool {
         /// Events under way, and of one stream: some devices have 1023 in all, and the program needs some.
         const MOST: (usize, usize) = (512, 128);
         /// The same for page-locked memory.
         const MOST_OF_HOST: (usize, usize) = (256, 64);
-        let (used, of_it) = (self.made - self.events.len(), state.closing.len());
+        let (used, of_it) = (self.made - self.events.len() + more, state.closing.len());
         let (most, of_one) = if self.limits.host_page.is_some() { MOST_OF_HOST } else { MOST };
         used < most && of_it < of_one && (used < most / 4 * 3 || of_it == 0)
     }
@@ -114,6 +134,7 @@ impl Core {
         let state = &mut self.streams[id as usize];
         let epoch = state.close_epoch();
         state.ages.note(u64::from(epoch), frees);
+        self.active.insert(id);
         epoch
     }
 
@@ -144,7 +165,7 @@ impl Core {
     }
 
     pub(crate) fn can_close(&self) -> bool {
-        (0..self.streams.len() as StreamId).any(|id| self.is_closable(id))
+        self.active.iter().any(|id| self.is_closable(id))
     }
 
     /// Counts a free towards the next event, and decides whether it is time for one.
@@ -237,14 +258,15 @@ impl Core {
     /// what is free of theirs, and what waits for nobody else. No event can be recorded on them any more. Changes nothing:
     /// whoever waits closes the epochs.
     pub(super) fn left_behind(&self, request: &Request, bytes: u64) -> Vec<StreamId> {
-        let states = self.streams.iter().enumerate();
-        let over = states.filter(|(_, state)| state.is_over() && state.has_open_work());
-        let ids: Vec<StreamId> = over.map(|(id, _)| id as StreamId).collect();
+        let over = |&id: &StreamId| {
+            let state = &self.streams[id as usize];
+            state.is_over() && state.has_open_work()
+        };
+        let ids: Vec<StreamId> = self.active.iter().filter(over).collect();
         if ids.is_empty() {
             return ids;
         }
-        let closed = self.closed_pools(request);
-        let freed: u64 = ids.iter().map(|&id| self.free_for(&closed, id)).sum();
+        let freed: u64 = ids.iter().map(|&id| self.free_for(Some(request), id)).sum();
         // All that waits is looked at only where it decides.
         let lack = bytes.max(1).saturating_sub(freed);
         if lack == 0 {
@@ -254,8 +276,10 @@ impl Core {
             |&(user, due): &(StreamId, u32)| self.passed(user, due) || self.streams[user as usize].is_over();
         let waits = self.waits.iter().filter(|(_, users)| users.iter().all(gone));
         let blocks = waits.map(|(&id, _)| &self.blocks[id]);
-        let waiting: u64 =
-            blocks.filter(|block| !closed.contains(&block.class.pool())).map(|block| block.len).sum();
+        let waiting: u64 = blocks
+            .filter(|block| self.is_within_reach(block.class.pool(), Some(request)))
+            .map(|block| block.len)
+            .sum();
         if waiting < lack { Vec::new() } else { ids }
     }
 
@@ -292,26 +316,31 @@ impl Core {
         if lack.is_none() && self.held() + request.len < little {
             return Ids::new();
         }
-        let (stream, closed) = (request.stream, self.closed_pools(request));
+        let stream = request.stream;
         let mut gain = 0;
         let mut others = Ids::new();
-        for (id, users) in &self.waits {
-            if closed.contains(&self.blocks[*id].class.pool()) {
-                continue;
-            }
-            gain += self.blocks[*id].len;
-            others.push(self.blocks[*id].home);
-            others.extend(users.iter().map(|&(user, _)| user));
-        }
-        for (id, state) in self.streams.iter().enumerate() {
-            let id = id as StreamId;
+        for id in self.active.iter().filter(|&id| id != stream) {
+            let state = &self.streams[id as usize];
             let before = state.open - 1;
             let open_already = state.passed(before) || self.streams[stream as usize].is_behind(id, before);
             let closed_off = if open_already { state.stamped_bytes } else { u64::MAX };
-            let gained = self.free_for(&closed, id).min(closed_off);
-            if id != stream && gained > 0 {
+            let gained = if closed_off == 0 { 0 } else { self.free_for(Some(request), id).min(closed_off) };
+            if gained > 0 {
                 gain += gained;
                 others.push(id);
+            }
+        }
+        // What waits is looked at only where it can decide.
+        let least = self.worth_a_wait(&[]);
+        if gain + self.waiting_bytes < lack.unwrap_or(least).min(least) {
+            return Ids::new();
+        }
+        for (id, users) in &self.waits {
+            let block = &self.blocks[*id];
+            if self.is_within_reach(block.class.pool(), Some(request)) {
+                gain += block.len;
+                others.push(block.home);
+                others.extend(users.iter().map(|&(user, _)| user));
             }
         }
         let others = self.joinable(others, stream);
@@ -331,21 +360,19 @@ impl Core {
         (usual + usual * under_way * under_way / (MANY * MANY)).max(self.limits.total / 96)
     }
 
-    /// The pools whose memory a request gets neither where it is nor elsewhere: none, as a rule.
-    pub(super) fn closed_pools(&self, request: &Request) -> SmallVec<[PoolIndex; 4]> {
-        if self.pools.others() == 0 {
-            return SmallVec::new();
-        }
-        self.pools.indices().filter(|&pool| !self.may_serve(pool, request)).collect()
+    /// Whether the memory of a pool can serve a request, where it is or elsewhere: as a rule it can. Without a request, any
+    /// pool's counts.
+    fn is_within_reach(&self, pool: PoolIndex, request: Option<&Request>) -> bool {
+        self.pools.others() == 0 || request.is_none_or(|request| self.may_serve(pool, request))
     }
 
-    /// Bytes of the free blocks of a stream that are in none of these pools.
-    fn free_for(&self, closed: &[PoolIndex], id: StreamId) -> u64 {
+    /// Bytes of the free blocks of a stream that can serve a request.
+    fn free_for(&self, request: Option<&Request>, id: StreamId) -> u64 {
         let state = &self.streams[id as usize];
-        if closed.is_empty() || state.free_bytes == 0 {
+        if request.is_none() || self.pools.others() == 0 || state.free_bytes == 0 {
             return state.free_bytes;
         }
-        let bins = state.bins.iter().filter(|(class, _)| closed.contains(&class.pool()));
+        let bins = state.bins.iter().filter(|(class, _)| !self.is_within_reach(class.pool(), request));
         let inside = bins.flat_map(|(_, bins)| bins.ids(&self.blocks)).map(|id| self.blocks[id].len);
         state.free_bytes - inside.sum::<u64>()
     }
@@ -384,9 +411,8 @@ impl Core {
     /// and so is what was queued after it first came here: others may go on for ever.
     pub(crate) fn wait_for_stream(&mut self, request: &mut Request) -> Option<Step> {
         let open = |state: &StreamState| state.open;
-        let closed = self.closed_pools(request);
+        let mut held: Vec<(StreamId, u64)> = self.held_back(Some(request)).into_iter().collect();
         let until = request.horizon.get_or_insert_with(|| self.streams.iter().map(open).collect());
-        let mut held: Vec<(StreamId, u64)> = self.held_back(&closed).into_iter().collect();
         held.retain(|&(id, _)| until.get(id as usize).is_some_and(|&until| !self.passed(id, until)));
         held.sort_by_key(|&(id, bytes)| (core::cmp::Reverse(bytes), id));
         for &(id, _) in &held {
@@ -402,25 +428,23 @@ impl Core {
         Some(self.wait_alone(id))
     }
 
-    /// Bytes of freed memory that each stream may still use, but for those in pools that are `closed`.
-    pub(super) fn held_back(&self, closed: &[PoolIndex]) -> BTreeMap<StreamId, u64> {
+    /// Bytes of freed memory that each stream may still use, of what can serve a request.
+    pub(super) fn held_back(&self, request: Option<&Request>) -> BTreeMap<StreamId, u64> {
         let mut held = BTreeMap::new();
         // What sleeps is in no index. Blocks in use are not looked at: there may be millions.
-        for (home, state) in self.streams.iter().enumerate() {
-            if !state.has_open_work() && state.passed(state.open - 1) {
-                continue;
-            }
-            let bins = state.bins.iter().filter(|(class, _)| !closed.contains(&class.pool()));
+        for home in self.active.iter() {
+            let state = &self.streams[home as usize];
+            let bins = state.bins.iter().filter(|(class, _)| self.is_within_reach(class.pool(), request));
             let free = bins.flat_map(|(_, bins)| bins.ids(&self.blocks));
             let bytes: u64 = free.filter(|&id| !self.is_quiescent(id)).map(|id| self.blocks[id].len).sum();
             if bytes > 0 {
-                held.insert(home as StreamId, bytes);
+                held.insert(home, bytes);
             }
         }
         for (&id, users) in &self.waits {
             let block = &self.blocks[id];
             let pool = block.class.pool();
-            if self.is_asleep(pool) || closed.contains(&pool) {
+            if self.is_asleep(pool) || !self.is_within_reach(pool, request) {
                 continue;
             }
             for &(user, epoch) in users {
@@ -432,76 +456,8 @@ impl Core {
         held
     }
 
-    fn passed(&self, id: StreamId, epoch: u32) -> bool {
+    pub(super) fn passed(&self, id: StreamId, epoch: u32) -> bool {
         self.streams[id as usize].passed(epoch)
-    }
-
-    /// Of each stream the epoch that has to be over before memory that may go is idle: with a pool or an age, only what
-    /// holds such memory back.
-    pub(crate) fn to_be_passed(&self, choice: Choice) -> Due {
-        let mut due = Due::new();
-        let mut add = |id: StreamId, epoch: u32| {
-            if !self.passed(id, epoch) {
-                let until = due.entry(id).or_insert(epoch);
-                *until = epoch.max(*until);
-            }
-        };
-        let all_ages = choice.since == u64::MAX;
-        if choice.pool.is_none() && all_ages {
-            for (id, state) in self.streams.iter().enumerate() {
-                // What another thread is ending at the moment is closed, and has no event yet.
-                let last = if state.has_open_work() { state.open } else { state.open - 1 };
-                add(id as StreamId, last);
-            }
-            return due;
-        }
-        for (id, block) in self.blocks.iter() {
-            let pool = block.class.pool();
-            if choice.pool.is_some_and(|chosen| chosen != pool) || self.is_asleep(pool) {
-                continue;
-            }
-            match block.state {
-                State::Free if !block.class.is_classic() => {
-                    let old = self.streams[block.home as usize].ages.until(choice.since);
-                    let until = if all_ages { block.epoch } else { old.min(u64::from(block.epoch)) as u32 };
-                    add(block.home, until);
-                }
-                State::Free if all_ages || self.is_idle_segment(id) && block.freed <= choice.since => {
-                    add(block.home, block.epoch);
-                }
-                // What is in use is of no age.
-                State::Waiting if all_ages => {
-                    add(block.home, block.epoch);
-                    self.waits[&id].iter().for_each(|&(user, epoch)| add(user, epoch));
-                }
-                _ => {}
-            }
-        }
-        due
-    }
-
-    /// What the host waits for next so that these epochs are over: an event that ends one, a stream where there is no
-    /// such event, the device where that cannot be waited for either.
-    pub(crate) fn wait_towards(&mut self, due: &Due, request: &Request) -> Option<Step> {
-        let left = due.iter().map(|(&id, &until)| (id, until));
-        let left: Vec<_> = left.filter(|&(id, until)| !self.passed(id, until)).collect();
-        for &(id, until) in &left {
-            let mut events = self.streams[id as usize].closing.iter();
-            if let Some(&(event, epoch)) = events.find(|&&(_, epoch)| epoch >= until) {
-                return Some(Step::WaitEvent(id, event, epoch));
-            }
-        }
-        for &(id, _) in &left {
-            let state = &self.streams[id as usize];
-            if state.alive && !state.lost && !request.spared.contains(&id) {
-                return Some(self.wait_alone(id));
-            }
-        }
-        let by_device = |&(id, _): &(StreamId, u32)| {
-            let state = &self.streams[id as usize];
-            !state.alive || state.lost
-        };
-        if left.iter().any(by_device) { self.wait_for_device(&[]) } else { None }
     }
 
     /// Waits for a stream, which ends its open epoch and all before.
@@ -516,26 +472,26 @@ impl Core {
         state.has_open_work() || !self.transit.is_any_recording() && !state.passed(state.open - 1)
     }
 
-    /// Waits for the device where epochs that hold memory back, outside of pools that are `closed`, cannot be ended in another
-    /// way: those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be
+    /// Waits for the device where epochs that hold memory back, which can serve a request, cannot be ended in another way: those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be
     /// the one of their streams.
-    pub(crate) fn wait_for_device(&mut self, closed: &[PoolIndex]) -> Option<Step> {
-        let stuck = |state: &StreamState| self.has_no_end(state) && (!state.alive || state.lost);
-        let holds = |id: usize| {
+    pub(crate) fn wait_for_device(&mut self, request: Option<&Request>) -> Option<Step> {
+        let is_stuck = |&id: &StreamId| {
+            let state = &self.streams[id as usize];
+            self.has_no_end(state) && (!state.alive || state.lost)
+        };
+        let holds = |&id: &StreamId| {
             // What stopped waiting because its stream waits on the device stays listed, and may be gone.
             let open = |&(due, block): &(u32, BlockId)| {
                 let users = self.waits.get(&block);
-                users.is_some_and(|users| users.contains(&(id as StreamId, due)))
-                    && !closed.contains(&self.blocks[block].class.pool())
+                users.is_some_and(|users| users.contains(&(id, due)))
+                    && self.is_within_reach(self.blocks[block].class.pool(), request)
             };
-            self.free_for(closed, id as StreamId) > 0 || self.streams[id].waiting.iter().any(open)
+            self.free_for(request, id) > 0 || self.streams[id as usize].waiting.iter().any(open)
         };
-        let mut states = self.streams.iter().enumerate();
-        if !states.any(|(id, state)| stuck(state) && holds(id)) {
+        let stuck: Vec<StreamId> = self.active.iter().filter(is_stuck).collect();
+        if !stuck.iter().any(holds) {
             return None;
         }
-        let states = self.streams.iter().enumerate().filter(|(_, state)| stuck(state));
-        let stuck: Vec<StreamId> = states.map(|(id, _)| id as StreamId).collect();
         Some(self.wait_for_device_to_end(&stuck))
     }
 

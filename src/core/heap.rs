@@ -53,7 +53,8 @@ impl Core {
             let bins = self.streams[other as usize].bins.get(class);
             bins.is_some_and(|bins| bins.count() > 0)
         };
-        let found = (0..self.streams.len() as StreamId)
+        let found = self
+            .homes_of(class)
             .filter(|&other| other != stream && has_free(other))
             .take(STREAMS)
             .filter_map(|other| self.find::<false>(class, len, align, other, stream));
@@ -70,10 +71,15 @@ impl Core {
         align: u64,
         stream: StreamId,
     ) -> Option<BlockId> {
-        let homes = 0..self.streams.len() as StreamId;
+        let homes = self.homes_of(class);
         let found = homes.filter_map(|home| self.find::<true>(class, len, align, home, stream));
         let best = self.smallest(found)?;
         Some(self.cut(best, class, len, align))
+    }
+
+    /// The streams that have, or had, free blocks of a class.
+    pub(super) fn homes_of(&self, class: Class) -> impl Iterator<Item = StreamId> {
+        self.pools.get(class.pool()).homes[class.kind()].iter().copied()
     }
 
     /// The smallest of these blocks, the lower address among equals.
@@ -129,8 +135,13 @@ impl Core {
 
     /// Takes a free block out of the list of idle memory it is in.
     pub(crate) fn unlist(&mut self, id: BlockId) {
-        let list = if self.blocks[id].class.is_classic() { &mut self.idle_segments } else { &mut self.idle };
-        list.remove(&mut self.blocks, id);
+        let class = self.blocks[id].class;
+        if class.is_classic() {
+            self.collectable -= usize::from(self.is_collected(class));
+            self.idle_segments.remove(&mut self.blocks, id);
+        } else {
+            self.idle.remove(&mut self.blocks, id);
+        }
     }
 
     /// Marks a taken block as handed out.
@@ -264,6 +275,7 @@ impl Core {
             // Its age is compared with all frees, those of the front too.
             self.blocks[id].freed = self.all_frees() + self.unseen;
             self.idle_segments.push(&mut self.blocks, id);
+            self.collectable += usize::from(self.is_collected(self.class_of(id)));
         }
     }
 
@@ -371,10 +383,20 @@ impl Core {
         self.blocks[id].indexed = true;
         let state = &mut self.streams[home as usize];
         state.free_bytes += self.blocks[id].len;
-        state.bins.get_or_make(class).insert(&mut self.blocks, id);
+        match state.bins.get_mut(class) {
+            Some(bins) => bins.insert(&mut self.blocks, id),
+            None => self.bin_first(id, class, home),
+        }
         if class.is_classic() {
             self.count_inactive(id, true);
         }
+    }
+
+    /// Puts the first free block of a class and home into bins of their own.
+    #[cold]
+    fn bin_first(&mut self, id: BlockId, class: Class, home: StreamId) {
+        self.pools.get_mut(class.pool()).homes[class.kind()].insert(home);
+        self.streams[home as usize].bins.get_or_make(class).insert(&mut self.blocks, id);
     }
 
     #[inline]
@@ -463,6 +485,9 @@ impl Core {
     #[inline]
     pub(super) fn weigh(&mut self, id: StreamId, bytes: u64) {
         let state = &mut self.streams[id as usize];
+        if state.stamped == 0 {
+            self.active.insert(id);
+        }
         state.stamped += 1;
         state.stamped_bytes += bytes;
         if self.heaviest != id {

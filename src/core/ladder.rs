@@ -139,7 +139,7 @@ impl Core {
             if let Some(step) = step {
                 return step;
             }
-            if !merged && self.merge_unsplit() {
+            if !merged && self.merge_unsplit(None) {
                 merged = true;
                 continue;
             }
@@ -479,8 +479,7 @@ impl Core {
         }
         if request.rung < Rung::Synchronized {
             request.rung = Rung::Synchronized;
-            let closed = self.closed_pools(request);
-            return self.wait_for_device(&closed);
+            return self.wait_for_device(Some(request));
         }
         None
     }

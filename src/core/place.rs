@@ -112,6 +112,7 @@ impl Core {
                     let state = &mut self.streams[request.stream as usize];
                     state.stamped += 1;
                     let open = state.open;
+                    self.active.insert(request.stream);
                     (self.blocks[piece].home, self.blocks[piece].epoch) = (request.stream, open);
                     self.stamp(piece);
                 }
@@ -459,6 +460,8 @@ impl Core {
         const SMALL: u64 = 8 << 30;
         /// What a pool other than the default one reserves first, bytes.
         const FIRST: u64 = 4 << 30;
+        /// The same for small requests.
+        const FIRST_OF_SMALL: u64 = 1 << 30;
         let least = (len + align.max(self.limits.granule)).next_multiple_of(self.limits.granule);
         let wish = if self.config.reservation > 0 {
             self.config.reservation
@@ -469,7 +472,8 @@ impl Core {
                 usual
             } else {
                 // There may be many pools: each begins small and doubles what it has.
-                self.pools.get(class.pool()).address_space.clamp(FIRST, most).min(usual)
+                let first = if class.is_small() { FIRST_OF_SMALL } else { FIRST };
+                self.pools.get(class.pool()).address_space.clamp(first, most).min(usual)
             }
         };
         (wish.next_multiple_of(self.limits.granule).max(least), least)

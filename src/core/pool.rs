@@ -11,11 +11,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::Core;
-use super::block::{BlockId, List, NONE, State};
+use super::block::{BlockId, List, State};
 use super::plan::Request;
 use super::segment::{Class, KINDS};
 use super::sleep::Sleep;
 use super::source::{Departed, Source};
+use super::steps;
+use super::stream::StreamId;
 use super::tally::Gauge;
 use crate::history::{ContextId, intern};
 
@@ -42,6 +44,13 @@ pub(crate) struct Rules {
     pub(crate) expandable: Option<bool>,
     /// What is freed goes back to the driver at once; segments are as long as their block.
     pub(crate) uncached: bool,
+}
+
+impl Rules {
+    /// Whether the memory is none of the device's.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| !source.of_device)
+    }
 }
 
 /// One pool.
@@ -79,6 +88,8 @@ pub(crate) struct Pool {
     pub(crate) firsts: BTreeSet<(u64, BlockId)>,
     /// Holes of its segments, by kind.
     holes: [List; KINDS],
+    /// Streams that have bins for free blocks of it, by kind.
+    pub(super) homes: [BTreeSet<StreamId>; KINDS],
     /// Bytes handed out.
     pub(crate) allocated: Gauge,
     /// Bytes handed out or waiting for streams.
@@ -108,6 +119,7 @@ impl Pool {
             firsts: BTreeSet::new(),
             sleep: None,
             holes: [List::default(); KINDS],
+            homes: Default::default(),
             allocated: Gauge::default(),
             active: Gauge::default(),
             reserved: Gauge::default(),
@@ -132,7 +144,7 @@ impl Pool {
     }
 
     /// A reset has ended all graphs.
-    pub(super) fn end_graphs(&mut self) {
+    fn end_graphs(&mut self) {
         self.ended += core::mem::take(&mut self.named);
         (self.graphs, self.guests) = (0, 0);
         self.hosts.clear();
@@ -146,6 +158,21 @@ pub(crate) struct Pools {
     /// By public name.
     serials: HashMap<u64, PoolIndex>,
     next: u64,
+    /// The indices in use, and those that are used again.
+    there: BTreeSet<PoolIndex>,
+    vacant: BTreeSet<PoolIndex>,
+    /// By tag.
+    tags: HashMap<String, BTreeSet<PoolIndex>>,
+    /// The pools that sleep, in whatever depth.
+    asleep: BTreeSet<PoolIndex>,
+    /// Those with addresses baked into graphs.
+    fixed: BTreeSet<PoolIndex>,
+    /// Those whose rules let their free blocks serve the default pool.
+    lenders: BTreeSet<PoolIndex>,
+    /// Those whose rules keep free neighbours apart, unless each is a segment of its own.
+    unsplit: BTreeSet<PoolIndex>,
+    /// Those whose memory is none of the device's.
+    elsewhere: BTreeSet<PoolIndex>,
     /// Sources of those that are gone.
     pub(crate) departed: Arc<Departed>,
 }
@@ -158,6 +185,14 @@ impl Pools {
             pools: vec![Some(Box::new(default))],
             serials: HashMap::from([(0, DEFAULT)]),
             next: 1,
+            there: BTreeSet::from([DEFAULT]),
+            vacant: BTreeSet::new(),
+            tags: HashMap::from([(String::new(), BTreeSet::from([DEFAULT]))]),
+            fixed: BTreeSet::new(),
+            asleep: BTreeSet::new(),
+            lenders: BTreeSet::new(),
+            unsplit: BTreeSet::new(),
+            elsewhere: BTreeSet::new(),
             departed: Arc::default(),
         }
     }
@@ -166,25 +201,42 @@ impl Pools {
     pub(crate) fn add(&mut self, rules: Rules) -> PoolIndex {
         let serial = self.next;
         self.next += 1;
+        let index = self.vacant.pop_first().unwrap_or(self.pools.len() as PoolIndex);
+        let marks = [
+            (rules.use_on_oom, &mut self.lenders),
+            (rules.no_split && !rules.uncached, &mut self.unsplit),
+            (rules.is_elsewhere(), &mut self.elsewhere),
+            (true, &mut self.there),
+        ];
+        for (_, set) in marks.into_iter().filter(|&(meant, _)| meant) {
+            set.insert(index);
+        }
+        self.tags.entry_ref(&rules.tag).or_default().insert(index);
         let pool = Some(Box::new(Pool::new(serial, rules)));
-        let index = match self.pools.iter().position(Option::is_none) {
-            Some(index) => {
-                self.pools[index] = pool;
-                index
-            }
-            None => {
-                self.pools.push(pool);
-                self.pools.len() - 1
-            }
-        };
-        self.serials.insert(serial, index as PoolIndex);
-        index as PoolIndex
+        match self.pools.get_mut(index as usize) {
+            Some(place) => *place = pool,
+            None => self.pools.push(pool),
+        }
+        self.serials.insert(serial, index);
+        index
     }
 
     /// Removes a pool without segments.
     pub(crate) fn remove(&mut self, index: PoolIndex) {
         if let Some(mut pool) = self.pools[index as usize].take() {
             self.serials.remove(&pool.serial);
+            for set in [&mut self.there, &mut self.lenders, &mut self.unsplit, &mut self.elsewhere] {
+                set.remove(&index);
+            }
+            self.asleep.remove(&index);
+            self.fixed.remove(&index);
+            if let Some(others) = self.tags.get_mut(&pool.rules.tag) {
+                others.remove(&index);
+                if others.is_empty() {
+                    self.tags.remove(&pool.rules.tag);
+                }
+            }
+            self.vacant.insert(index);
             if let Some(source) = pool.rules.source.take() {
                 self.departed.add(source);
             }
@@ -196,10 +248,58 @@ impl Pools {
         self.serials.get(&serial).copied()
     }
 
+    /// Whether there is a pool of that index.
+    pub(crate) fn is_there(&self, index: PoolIndex) -> bool {
+        self.there.contains(&index)
+    }
+
+    /// The pools with a tag.
+    pub(crate) fn tagged(&self, tag: &str) -> impl Iterator<Item = PoolIndex> {
+        self.tags.get(tag).into_iter().flatten().copied().inspect(|_| steps::step())
+    }
+
+    /// Whether any pool has addresses baked into graphs.
+    pub(crate) fn any_fixed(&self) -> bool {
+        !self.fixed.is_empty()
+    }
+
+    /// Follows graphs of a pool that come and go.
+    fn note_fixed(&mut self, pool: PoolIndex) {
+        match self.get(pool).is_fixed() {
+            true => self.fixed.insert(pool),
+            false => self.fixed.remove(&pool),
+        };
+    }
+
     /// The pools there are.
     pub(crate) fn indices(&self) -> impl Iterator<Item = PoolIndex> {
-        let there = self.pools.iter().enumerate().filter(|(_, pool)| pool.is_some());
-        there.map(|(index, _)| index as PoolIndex)
+        self.there.iter().copied().inspect(|_| steps::step())
+    }
+
+    /// Those that sleep.
+    pub(crate) fn asleep(&self) -> impl Iterator<Item = PoolIndex> {
+        self.asleep.iter().copied()
+    }
+
+    /// The public names of those whose memory is none of the device's.
+    pub(crate) fn serials_elsewhere(&self) -> Vec<u64> {
+        self.elsewhere.iter().map(|&pool| self.get(pool).serial).collect()
+    }
+
+    /// Lets a pool sleep, or ends that; how it slept.
+    pub(crate) fn set_sleep(&mut self, pool: PoolIndex, sleep: Option<Sleep>) -> Option<Sleep> {
+        match sleep {
+            Some(_) => self.asleep.insert(pool),
+            None => self.asleep.remove(&pool),
+        };
+        core::mem::replace(&mut self.get_mut(pool).sleep, sleep)
+    }
+
+    /// A reset has ended all graphs of a pool, and its sleep.
+    pub(super) fn end_graphs(&mut self, pool: PoolIndex) {
+        self.get_mut(pool).end_graphs();
+        self.note_fixed(pool);
+        self.set_sleep(pool, None);
     }
 
     /// The statistics of all pools.
@@ -216,6 +316,7 @@ impl Pools {
     /// A pool that exists.
     #[inline]
     pub(crate) fn get(&self, index: PoolIndex) -> &Pool {
+        steps::step();
         self.pools[index as usize].as_deref().expect("a pool that exists")
     }
 
@@ -256,6 +357,7 @@ impl Core {
     pub(crate) fn fix(&mut self, pool: PoolIndex) {
         self.unlist_idle(pool);
         self.pools.get_mut(pool).graphs += 1;
+        self.pools.note_fixed(pool);
     }
 
     /// Bakes the addresses of a pool into the graphs of the pool `into` too, until the last of these is gone.
@@ -268,6 +370,7 @@ impl Core {
         }
         self.unlist_idle(pool);
         self.pools.get_mut(pool).guests += 1;
+        self.pools.note_fixed(pool);
         self.pools.get_mut(into).hosts.push(pool);
     }
 
@@ -321,6 +424,7 @@ impl Core {
 
     /// Lets others have what is idle of a pool again, unless a graph still has its addresses.
     fn list_unfixed(&mut self, pool: PoolIndex) {
+        self.pools.note_fixed(pool);
         // What is free of a pool that sleeps is in no list.
         if self.pools.get(pool).is_fixed() || self.is_asleep(pool) {
             return;
@@ -340,23 +444,24 @@ impl Core {
         if pool == DEFAULT || held || !of.firsts.is_empty() {
             return;
         }
-        for state in &mut self.streams {
-            state.bins.forget(pool);
+        let homes = core::mem::take(&mut self.pools.get_mut(pool).homes);
+        for (class, homes) in Class::all(pool).into_iter().zip(homes) {
+            homes.into_iter().for_each(|home| self.streams[home as usize].bins.forget(class));
         }
         self.pools.remove(pool);
     }
 
-    /// Merges the free blocks of pools that do not split: whole chunks can be taken only out of merged blocks.
-    /// Whether any were.
-    pub(crate) fn merge_unsplit(&mut self) -> bool {
-        if self.pools.others() == 0 {
+    /// Merges the free blocks of pools that do not split, or of one of these: whole chunks can be taken only out of merged
+    /// blocks. Whether any were.
+    pub(crate) fn merge_unsplit(&mut self, only: Option<PoolIndex>) -> bool {
+        if self.pools.unsplit.is_empty() {
             return false;
         }
         let unsplit = |&pool: &PoolIndex| {
             let of = self.pools.get(pool);
-            of.rules.no_split && !of.is_fixed() && of.sleep.is_none()
+            !of.is_fixed() && of.sleep.is_none() && only.is_none_or(|only| only == pool)
         };
-        let pools: Vec<PoolIndex> = self.pools.indices().filter(unsplit).collect();
+        let pools: Vec<PoolIndex> = self.pools.unsplit.iter().copied().filter(unsplit).collect();
         let before = self.blocks.count();
         for pool in pools {
             self.pools.get_mut(pool).merging = true;
@@ -382,11 +487,11 @@ impl Core {
 
     fn borrow_block(&mut self, request: &Request) -> Option<BlockId> {
         // What a growing buffer lacks has to lie behind it.
-        if request.class.pool() != DEFAULT || request.extends.is_some() || self.pools.others() == 0 {
+        if request.class.pool() != DEFAULT || request.extends.is_some() {
             return None;
         }
-        let lenders: Vec<PoolIndex> =
-            self.pools.indices().filter(|&pool| self.pools.get(pool).lends()).collect();
+        let lends = |&pool: &PoolIndex| self.pools.get(pool).lends();
+        let lenders: Vec<PoolIndex> = self.pools.lenders.iter().copied().filter(lends).collect();
         let classes = lenders.into_iter().flat_map(|pool| {
             let (class, other) = (request.class.within(pool), request.class.within(pool).other_size());
             [class, class.classic(), other, other.classic()]
@@ -422,8 +527,7 @@ impl Core {
     /// Whether the memory of a class is none of the device's: it counts towards no limit, and giving it back helps
     /// only its pool.
     pub(crate) fn is_elsewhere(&self, class: Class) -> bool {
-        let source = |pool| self.pools.get(pool).rules.source.as_ref();
-        class.pool() != DEFAULT && source(class.pool()).is_some_and(|source| !source.of_device)
+        class.pool() != DEFAULT && self.pools.get(class.pool()).rules.is_elsewhere()
     }
 
     /// Whether what is free in a pool can serve a request, where it is, or lent, moved or given back.
@@ -432,7 +536,7 @@ impl Core {
             return true;
         }
         let of = self.pools.get(pool);
-        let elsewhere = of.rules.source.as_ref().is_some_and(|source| !source.of_device);
+        let elsewhere = of.rules.is_elsewhere();
         let lends = of.rules.use_on_oom && request.class.pool() == DEFAULT;
         let reaches = match self.is_elsewhere(request.class) {
             true => self.have_one_source(pool, request.class.pool()),
@@ -460,18 +564,16 @@ impl Core {
         pool.rules.soft_limit.map_or(0, |limit| held.saturating_sub(limit))
     }
 
-    /// The free blocks of a pool.
+    /// The free blocks of a pool that are in the index.
+    pub(super) fn indexed_of(&self, pool: PoolIndex) -> Vec<BlockId> {
+        let bins = Class::all(pool).into_iter().flat_map(|class| {
+            self.homes_of(class).filter_map(move |home| self.streams[home as usize].bins.get(class))
+        });
+        bins.flat_map(|bins| bins.ids(&self.blocks)).collect()
+    }
+
+    /// The free blocks of a pool, by address.
     pub(super) fn free_of(&self, pool: PoolIndex) -> Vec<BlockId> {
-        let mut free = Vec::new();
-        for (_, segment) in self.segments.iter().filter(|(_, segment)| segment.class.pool() == pool) {
-            let mut id = segment.first;
-            while id != NONE {
-                if self.blocks[id].state == State::Free {
-                    free.push(id);
-                }
-                id = self.blocks[id].next;
-            }
-        }
-        free
+        self.blocks_of(pool).filter(|&id| self.blocks[id].state == State::Free).collect()
     }
 }

@@ -118,7 +118,7 @@ impl Core {
                 return Refill::First(Step::GiveBack(back));
             }
         }
-        if self.merge_unsplit() {
+        if self.merge_unsplit(None) {
             return Refill::Again;
         }
         // Chunks that cannot be had are not given back: what is created next would be given back again, for ever.

@@ -99,7 +99,7 @@ impl Core {
             };
             shares.insert(index, share);
         }
-        for (_, segment) in &self.segments {
+        for (_, segment) in self.segments.iter() {
             if let Some(share) = shares.get_mut(&segment.class.pool()) {
                 share.reserved += segment.mapped;
             }
@@ -114,7 +114,7 @@ impl Core {
 
     /// The largest request that a free block of a class, of any stream, could serve; bytes.
     fn largest_fit(&self, class: Class) -> u64 {
-        let bins = self.streams.iter().filter_map(|state| state.bins.get(class));
+        let bins = self.homes_of(class).filter_map(|home| self.streams[home as usize].bins.get(class));
         if self.config.expandable_segments && self.config.base_addr_aligned > UNIT {
             let blocks = bins.flat_map(|bins| bins.ids(&self.blocks)).map(|id| &self.blocks[id]);
             blocks.map(|block| self.aligned_fit(block)).max().unwrap_or(0)
@@ -173,7 +173,7 @@ impl Core {
 
     /// The streams that hold freed memory back.
     fn pending(&self) -> Vec<HeldBack> {
-        let pending = self.held_back(&[]).into_iter().map(|(stream, bytes)| {
+        let pending = self.held_back(None).into_iter().map(|(stream, bytes)| {
             let state = &self.streams[stream as usize];
             let device = self.limits.device;
             HeldBack { device, stream: state.handle, bytes, events: state.closing.len() }

@@ -18,6 +18,7 @@ impl Core {
             state.closing.clear();
             state.took_event();
             self.end_epoch(id, epoch);
+            self.rest(id);
         }
         self.events.clear();
         self.made = 0;
@@ -38,10 +39,8 @@ impl Core {
         (self.physical, self.classic, self.elsewhere, self.busy) = (0, 0, 0, 0);
         let pools: Vec<_> = self.pools.indices().collect();
         for pool in pools {
-            let of = self.pools.get_mut(pool);
-            of.end_graphs();
-            of.fetching = 0;
-            of.sleep = None;
+            self.pools.end_graphs(pool);
+            self.pools.get_mut(pool).fetching = 0;
             self.reap(pool);
         }
         self.forget_streams()

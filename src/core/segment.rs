@@ -4,10 +4,13 @@
 //! backed one by one; each chunk is one physical handle, mapped whole at a granule border. A
 //! *classic* segment is one driver allocation that cannot move or shrink.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use slab::Slab;
 
 use super::block::BlockId;
 use super::pool::PoolIndex;
+use super::steps;
 use crate::driver::PhysicalHandle;
 
 /// Kinds of segments a pool can have; some of the numbers are no kind.
@@ -252,5 +255,69 @@ impl Segment {
             let epoch = if stamp.stream == new.stream { stamp.epoch.max(new.epoch) } else { open };
             *stamp = Stamp { stream: new.stream, epoch };
         }
+    }
+}
+
+/// All segments of a device, by number and by address.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    slab: Slab<Segment>,
+    /// First address and number of each.
+    by_base: BTreeSet<(u64, u32)>,
+}
+
+impl Segments {
+    /// Adds a segment that is made of its number.
+    pub(crate) fn add(&mut self, make: impl FnOnce(u32) -> Segment) -> u32 {
+        let place = self.slab.vacant_entry();
+        let number = place.key() as u32;
+        let segment = place.insert(make(number));
+        self.by_base.insert((segment.base, number));
+        number
+    }
+
+    /// Takes a segment out.
+    pub(crate) fn remove(&mut self, number: usize) -> Segment {
+        let segment = self.slab.remove(number);
+        self.by_base.remove(&(segment.base, number as u32));
+        segment
+    }
+
+    /// A segment, if there is one of that number.
+    pub(crate) fn get(&self, number: usize) -> Option<&Segment> {
+        self.slab.get(number)
+    }
+
+    /// All segments, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Segment)> {
+        self.slab.iter().inspect(|_| steps::step())
+    }
+
+    /// The same, to be changed.
+    #[cfg(test)]
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Segment)> {
+        self.slab.iter_mut()
+    }
+
+    /// Those that begin at an address or before it, the nearest first.
+    pub(crate) fn back_from(&self, address: u64) -> impl Iterator<Item = (usize, &Segment)> {
+        let numbers = self.by_base.range(..=(address, u32::MAX)).rev();
+        numbers.map(|&(_, number)| (number as usize, &self[number as usize])).inspect(|_| steps::step())
+    }
+}
+
+impl core::ops::Index<usize> for Segments {
+    type Output = Segment;
+
+    #[inline]
+    fn index(&self, number: usize) -> &Segment {
+        &self.slab[number]
+    }
+}
+
+impl core::ops::IndexMut<usize> for Segments {
+    #[inline]
+    fn index_mut(&mut self, number: usize) -> &mut Segment {
+        &mut self.slab[number]
     }
 }

@@ -132,8 +132,7 @@ impl Core {
                 "a fixed block is on its way to it, whose memory cannot be taken from under its address",
             );
         }
-        let classic = |segment: &Segment| segment.class.pool() == pool && segment.class.is_classic();
-        if self.segments.iter().any(|(_, segment)| classic(segment)) {
+        if of.firsts.iter().any(|&(_, first)| self.blocks[first].class.is_classic()) {
             return Some("it has fixed blocks, whose memory cannot be taken from under their addresses");
         }
         None
@@ -144,8 +143,8 @@ impl Core {
         for id in self.free_of(pool) {
             self.withdraw(id);
         }
-        self.pools.get_mut(pool).sleep =
-            Some(Sleep { depth: Depth::Falling, kept: Vec::new(), copying: false });
+        let sleep = Sleep { depth: Depth::Falling, kept: Vec::new(), copying: false };
+        self.pools.set_sleep(pool, Some(sleep));
     }
 
     /// Whether free memory of a pool that falls asleep is of that stream, whose work need not be over: such blocks are
@@ -154,8 +153,8 @@ impl Core {
         let falls = |&pool: &PoolIndex| {
             self.pools.get(pool).sleep.as_ref().is_some_and(|sleep| sleep.depth == Depth::Falling)
         };
-        let blocks = self.pools.indices().filter(falls).flat_map(|pool| self.blocks_of(pool));
-        blocks.into_iter().any(|id| self.blocks[id].state == State::Free && self.blocks[id].home == stream)
+        let mut blocks = self.pools.asleep().filter(falls).flat_map(|pool| self.blocks_of(pool));
+        blocks.any(|id| self.blocks[id].state == State::Free && self.blocks[id].home == stream)
     }
 
     /// Whether driver calls run for memory of a pool.
@@ -359,7 +358,7 @@ impl Core {
     /// content was kept.
     pub(crate) fn rouse(&mut self, pool: PoolIndex) -> Unwanted {
         let mut unwanted = Unwanted::default();
-        let Some(sleep) = self.pools.get_mut(pool).sleep.take() else { return unwanted };
+        let Some(sleep) = self.pools.set_sleep(pool, None) else { return unwanted };
         if sleep.copying {
             self.stamp_copied(pool);
         }
@@ -390,7 +389,8 @@ impl Core {
     fn stamp_copied(&mut self, pool: PoolIndex) {
         let stamp = Stamp { stream: 0, epoch: self.streams[0].open };
         let mut bytes = 0;
-        for (_, segment) in self.segments.iter_mut().filter(|(_, segment)| segment.class.pool() == pool) {
+        for first in self.firsts_of(pool) {
+            let segment = &mut self.segments[self.blocks[first].segment as usize];
             segment.stamp_all(stamp);
             bytes += segment.mapped;
         }
@@ -400,7 +400,7 @@ impl Core {
     /// Ends the falling asleep of a pool whose memory stays: what is free is as it was, freed in the epochs it was freed
     /// in, because what is queued on it need not be over.
     pub(crate) fn stay_awake(&mut self, pool: PoolIndex) {
-        self.pools.get_mut(pool).sleep = None;
+        self.pools.set_sleep(pool, None);
         let free = self.free_of(pool);
         // None is merged with one that is in no index yet.
         free.iter().for_each(|&id| self.blocks[id].state = State::Busy);
@@ -412,7 +412,7 @@ impl Core {
     /// Lets go of the content of all pools that sleep; where it is kept. What is being copied back belongs to who
     /// does that.
     pub(crate) fn forget_kept(&mut self) -> Unwanted {
-        let pools: Vec<_> = self.pools.indices().collect();
+        let pools: Vec<_> = self.pools.asleep().collect();
         let mut all = Unwanted::default();
         for pool in pools {
             let sleep = self.pools.get_mut(pool).sleep.as_mut();
@@ -431,7 +431,7 @@ impl Core {
     /// Ends the sleep of all pools that nobody needs memory of any more; where their content was kept.
     pub(crate) fn rouse_emptied(&mut self) -> Unwanted {
         let mut unwanted = Unwanted::default();
-        let asleep: Vec<PoolIndex> = self.pools.indices().filter(|&pool| self.is_asleep(pool)).collect();
+        let asleep: Vec<PoolIndex> = self.pools.asleep().collect();
         asleep.into_iter().for_each(|pool| unwanted.append(self.rouse_if_empty(pool)));
         unwanted
     }
@@ -472,8 +472,7 @@ impl Core {
     /// Of live and waiting blocks of pools that sleep, the bytes without memory; and the bytes that are behind such
     /// pools all the same, and could go.
     pub(crate) fn bare_and_behind(&self) -> (u64, u64) {
-        let asleep = self.pools.indices().filter(|&pool| self.is_asleep(pool));
-        asleep.fold((0, 0), |(bare, behind), pool| {
+        self.pools.asleep().fold((0, 0), |(bare, behind), pool| {
             let of = self.pools.get(pool);
             let without = (of.active.stats[0].current - of.reserved.stats[0].current).max(0) as u64;
             let granules: u64 = self.chunks_of(pool).iter().map(|(_, spare)| u64::from(spare.span)).sum();
@@ -483,8 +482,7 @@ impl Core {
 
     /// Bytes of live and waiting blocks of pools that sleep.
     pub(crate) fn sleeping_bytes(&self) -> i64 {
-        let asleep = self.pools.indices().filter(|&pool| self.is_asleep(pool));
-        asleep.map(|pool| self.pools.get(pool).active.stats[0].current).sum()
+        self.pools.asleep().map(|pool| self.pools.get(pool).active.stats[0].current).sum()
     }
 
     /// All blocks of a pool, in the order of addresses.
@@ -496,10 +494,6 @@ impl Core {
     /// looked at first.
     fn segment_index(&self, address: u64, guess: usize) -> Option<usize> {
         let inside = |segment: &Segment| address.wrapping_sub(segment.base) < segment.len;
-        if self.segments.get(guess).is_some_and(inside) {
-            return Some(guess);
-        }
-        let mut segments = self.segments.iter();
-        segments.find(|(_, segment)| inside(segment)).map(|(index, _)| index)
+        if self.segments.get(guess).is_some_and(inside) { Some(guess) } else { self.segment_at(address) }
     }
 }

@@ -101,7 +101,7 @@ impl Core {
     pub(crate) fn snapshot(&self, resting: &[Resting]) -> Snapshot {
         let resting: BTreeMap<u64, Resting> = resting.iter().map(|&rests| (rests.address, rests)).collect();
         let mut segments = Vec::new();
-        for (_, segment) in &self.segments {
+        for (_, segment) in self.segments.iter() {
             let mut run: Option<SegmentSnapshot> = None;
             let mut id = segment.first;
             while id != NONE {

@@ -19,8 +19,9 @@ use smallvec::SmallVec;
 use super::age::Record;
 use super::bins::Bins;
 use super::block::BlockId;
-use super::pool::{DEFAULT, PoolIndex};
+use super::pool::DEFAULT;
 use super::segment::{Class, KINDS};
+use super::steps;
 use crate::driver::{Event, Stream};
 
 /// Index of a stream within its device.
@@ -73,6 +74,50 @@ pub(crate) struct StreamState {
     pub(crate) bins: BinTable,
 }
 
+/// A set of streams, a bit each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamSet {
+    words: Vec<u64>,
+}
+
+impl StreamSet {
+    /// Makes room for the streams below a number, so that adding one allocates nothing.
+    pub(crate) fn reach(&mut self, streams: usize) {
+        self.words.resize(streams.div_ceil(64).max(self.words.len()), 0);
+    }
+
+    /// Adds a stream.
+    #[inline]
+    pub(crate) fn insert(&mut self, id: StreamId) {
+        if let Some(word) = self.words.get_mut(id as usize / 64) {
+            *word |= 1 << (id % 64);
+        }
+    }
+
+    /// Takes a stream out.
+    pub(crate) fn remove(&mut self, id: StreamId) {
+        if let Some(word) = self.words.get_mut(id as usize / 64) {
+            *word &= !(1 << (id % 64));
+        }
+    }
+
+    /// Whether a stream is in it.
+    pub(crate) fn contains(&self, id: StreamId) -> bool {
+        self.words.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 != 0)
+    }
+
+    /// Those that are in it, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = StreamId> {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            let rest = core::iter::successors((word != 0).then_some(word), |&left| {
+                let left = left & (left - 1);
+                (left != 0).then_some(left)
+            });
+            rest.map(move |left| at as StreamId * 64 + left.trailing_zeros())
+        })
+    }
+}
+
 /// The free index of a stream: bins by class, made when first used.
 #[derive(Debug, Default)]
 pub(crate) struct BinTable {
@@ -86,6 +131,7 @@ impl BinTable {
     /// The bins of a class, if it ever had a free block.
     #[inline]
     pub(crate) fn get(&self, class: Class) -> Option<&Bins> {
+        steps::step();
         if class.pool() == DEFAULT {
             return self.usual[class.kind()].as_deref();
         }
@@ -102,8 +148,7 @@ impl BinTable {
     }
 
     /// The bins of a class, made if need be.
-    #[inline]
-    pub(crate) fn get_or_make(&mut self, class: Class) -> &mut Bins {
+    pub(super) fn get_or_make(&mut self, class: Class) -> &mut Bins {
         if class.pool() == DEFAULT {
             return self.usual[class.kind()].get_or_insert_default();
         }
@@ -117,10 +162,10 @@ impl BinTable {
         usual.chain(self.others.iter().map(|(&class, bins)| (class, &**bins)))
     }
 
-    /// Forgets the bins, all empty, of a pool that is gone.
-    pub(crate) fn forget(&mut self, pool: PoolIndex) {
-        debug_assert!(self.others.iter().all(|(class, bins)| class.pool() != pool || bins.count() == 0));
-        self.others.retain(|class, _| class.pool() != pool);
+    /// Forgets the bins, all empty, of a class whose pool is gone.
+    pub(crate) fn forget(&mut self, class: Class) {
+        let bins = self.others.remove(&class);
+        debug_assert!(bins.is_none_or(|bins| bins.count() == 0));
     }
 }
 
@@ -155,6 +200,7 @@ impl StreamState {
     /// Whether the stream has passed everything stamped with `epoch`.
     #[inline]
     pub(crate) fn passed(&self, epoch: u32) -> bool {
+        steps::step();
         epoch <= self.completed
     }
 
@@ -173,6 +219,7 @@ impl StreamState {
 
     /// Whether frees are stamped with an epoch that no event closes yet.
     pub(crate) fn has_open_work(&self) -> bool {
+        steps::step();
         self.stamped > 0
     }
 
@@ -226,19 +273,20 @@ impl StreamState {
         epoch < self.open && !self.broken && self.closing.iter().all(|&(_, closed)| closed < epoch)
     }
 
-    /// Free blocks of this home.
-    pub(crate) fn free_blocks(&self) -> u32 {
-        self.bins.iter().map(|(_, bins)| bins.count()).sum()
+    /// Whether nothing is known to be queued on it, and nothing waits to be ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.has_open_work() && self.closing.is_empty() && self.passed(self.open - 1)
     }
 
     /// Whether nothing refers to the stream any more.
     pub(crate) fn is_unused(&self) -> bool {
+        steps::step();
         self.out == 0
             && self.recorded == 0
             && !self.in_front
             && self.closing.is_empty()
             && self.waiting.is_empty()
-            && self.free_blocks() == 0
+            && self.free_bytes == 0
     }
 }
 

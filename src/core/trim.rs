@@ -4,7 +4,7 @@ use super::Core;
 use super::block::{Block, BlockId, NONE, State};
 use super::plan::{Closing, GiveBack, Returned, Run, Step, granules_of};
 use super::pool::PoolIndex;
-use super::segment::Class;
+use super::segment::{Class, Segment};
 use super::stream::StreamId;
 
 /// Which idle memory may go.
@@ -83,18 +83,21 @@ impl Core {
     /// Reservations that hold nothing at all, of one pool or of all.
     pub(crate) fn empty_reservations(&mut self, pool: Option<PoolIndex>) -> GiveBack {
         let mut back = GiveBack::default();
-        let empty: Vec<(BlockId, u64, Class)> = self
-            .segments
-            .iter()
-            .filter(|(_, segment)| {
-                let block = &self.blocks[segment.first];
-                block.state == State::Hole
-                    && !segment.owned
-                    && block.len == segment.len
-                    && pool.is_none_or(|pool| segment.class.pool() == pool)
-            })
-            .map(|(_, segment)| (segment.first, segment.origin, segment.class))
-            .collect();
+        let is_empty = |segment: &&Segment| {
+            let block = &self.blocks[segment.first];
+            block.state == State::Hole && !segment.owned && block.len == segment.len
+        };
+        let said = |segment: &Segment| (segment.first, segment.origin, segment.class);
+        let all = || self.segments.iter().map(|(_, segment)| segment);
+        let empty: Vec<(BlockId, u64, Class)> = match pool {
+            Some(pool) => {
+                // Fixed blocks, of which there may be many, have no holes.
+                let holes = Class::all(pool).into_iter().flat_map(|class| self.holes_of(class));
+                let segments = holes.map(|hole| &self.segments[self.blocks[hole].segment as usize]);
+                segments.filter(is_empty).map(said).collect()
+            }
+            None => all().filter(is_empty).map(said).collect(),
+        };
         for (block, origin, class) in empty {
             self.pools[class].remove(&mut self.blocks, block);
             self.blocks[block].state = State::Busy;
@@ -104,19 +107,19 @@ impl Core {
         back
     }
 
+    /// The holes of a class.
+    fn holes_of(&self, class: Class) -> impl Iterator<Item = BlockId> {
+        let some = |id: BlockId| (id != NONE).then_some(id);
+        core::iter::successors(some(self.pools[class].head), move |&id| some(self.blocks[id].list_next))
+    }
+
     /// By how much a new classic segment of `bytes` would pass the garbage collection threshold, if anything is
     /// there to be collected. Small ones are neither collected nor a reason to collect.
     pub(crate) fn garbage(&self, class: Class, bytes: u64) -> u64 {
         let Some(threshold) = self.config.garbage_collection_threshold else { return 0 };
         let most = (self.limit.unwrap_or(self.limits.total) as f64 * threshold) as u64;
         let excess = (self.classic + bytes).saturating_sub(most);
-        if class.is_small()
-            || excess == 0
-            || !self.listed(NONE, true).any(|id| self.is_collected(self.class_of(id)))
-        {
-            return 0;
-        }
-        excess
+        if class.is_small() || self.collectable == 0 { 0 } else { excess }
     }
 
     /// Frees idle classic segments, oldest first, when a new one of `bytes` would pass the
@@ -210,16 +213,15 @@ impl Core {
     fn idle_runs(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let mut listed = self.listed(choice.from[0], false);
+        let own = self.listed_of(choice.pool, false);
+        let mut listed = self.listed_for(choice, &own, false);
         while left > 0 && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
-            if choice.pool.is_none_or(|pool| self.blocks[id].class.pool() == pool) {
-                if choice.since == u64::MAX {
-                    self.movable(id, &mut left, &mut found);
-                } else {
-                    self.aged(id, choice.since, &mut left, &mut look, &mut found);
-                }
+            if choice.since == u64::MAX {
+                self.movable(id, &mut left, &mut found);
+            } else {
+                self.aged(id, choice.since, &mut left, &mut look, &mut found);
             }
         }
         let next = listed.next().unwrap_or(NONE);
@@ -276,8 +278,28 @@ impl Core {
         on(start).chain(on(head).take_while(move |&id| id != start))
     }
 
+    /// The same of one pool, if one is given.
+    pub(super) fn listed_of(&self, pool: Option<PoolIndex>, classic: bool) -> Vec<BlockId> {
+        let mut own = pool.map_or_else(Vec::new, |pool| self.indexed_of(pool));
+        own.retain(|&id| self.blocks[id].listed && self.blocks[id].class.is_classic() == classic);
+        own.sort_by_key(|&id| (self.blocks[id].freed, self.blocks[id].addr));
+        own
+    }
+
+    /// What [`listed`](Self::listed) gives where no pool is chosen; else its `own`.
+    pub(super) fn listed_for(
+        &self,
+        choice: Choice,
+        own: &[BlockId],
+        classic: bool,
+    ) -> impl Iterator<Item = BlockId> {
+        let of_all = if choice.pool.is_some() { 0 } else { usize::MAX };
+        let from = choice.from[usize::from(classic)];
+        own.iter().copied().chain(self.listed(from, classic).take(of_all))
+    }
+
     /// Whether the garbage collection threshold is about segments of a class.
-    fn is_collected(&self, class: Class) -> bool {
+    pub(super) fn is_collected(&self, class: Class) -> bool {
         class.is_classic_large() && !self.is_sourced(class)
     }
 
@@ -290,14 +312,13 @@ impl Core {
         wanted: impl Fn(&Self, Class) -> bool,
     ) -> Vec<BlockId> {
         let (mut found, mut ids) = (0, Vec::new());
-        let (mut listed, mut look) = (self.listed(choice.from[1], true), choice.look);
+        let own = self.listed_of(choice.pool, true);
+        let (mut listed, mut look) = (self.listed_for(choice, &own, true), choice.look);
         while found < bytes && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
             let block = &self.blocks[id];
-            let chosen = block.freed <= choice.since
-                && choice.pool.is_none_or(|pool| block.class.pool() == pool)
-                && wanted(self, block.class);
+            let chosen = block.freed <= choice.since && wanted(self, block.class);
             if chosen && self.is_quiescent(id) {
                 found += block.len;
                 ids.push(id);

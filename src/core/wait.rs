@@ -58,8 +58,10 @@ impl Core {
             // From here on the waiter's own epochs cover what the others did.
             (home, epoch) = (waiter, state.open);
             self.streams[waiter as usize].stamped += 1;
+            self.active.insert(waiter);
         }
         self.waits.remove(&id);
+        self.waiting_bytes -= self.blocks[id].len;
         self.count_passed(id);
         let block = &mut self.blocks[id];
         let (before, len, requested) = (block.home, block.len, block.requested);
@@ -108,6 +110,7 @@ impl Core {
         }
         self.blocks[id].uses = waits.len() as u32;
         self.waits.insert(id, waits);
+        self.waiting_bytes += self.blocks[id].len;
         self.interest = self.interest.max(4);
     }
 }

@@ -98,13 +98,14 @@ impl Core {
         }
         let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let mut listed = self.listed(choice.from[0], false);
+        let own = self.listed_of(choice.pool, false);
+        let mut listed = self.listed_for(choice, &own, false);
         while left > 0 && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
             let block = &self.blocks[id];
             let segment = &self.segments[block.segment as usize];
-            if choice.pool.is_none_or(|pool| block.class.pool() == pool) && !segment.wide.is_empty() {
+            if !segment.wide.is_empty() {
                 // From the far end, so that the block itself keeps its place.
                 for (&address, &span) in segment.wide.range(block.addr..block.end()).rev() {
                     if left > 0 && self.is_wide_idle(id, address, span, choice.since) {
@@ -192,7 +193,7 @@ impl Core {
     pub(super) fn check_wide(&self, faults: &mut Vec<String>) {
         let granule = self.limits.granule;
         let mut count = 0;
-        for (_, segment) in &self.segments {
+        for (_, segment) in self.segments.iter() {
             let mut handles: BTreeMap<u64, u64> = BTreeMap::new();
             for (&address, &span) in &segment.wide {
                 count += 1;

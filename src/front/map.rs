@@ -373,6 +373,13 @@ impl AddressMap {
         Some((Owner(unit.owner.load(Acquire)), entry))
     }
 
+    /// Whose segment lies at an address, if one does that is covered.
+    pub(crate) fn owner_of(&self, address: u64) -> Option<Owner> {
+        let unit = self.units.get((address >> UNIT_SHIFT) as usize)?.get()?;
+        let owner = Owner(unit.owner.load(Acquire));
+        (owner != Owner::NOBODY).then_some(owner)
+    }
+
     /// Makes the entry of a block the core hands out. Called under the device's lock.
     pub(crate) fn publish(&self, address: u64, len: u64, block: BlockId, head: Head) {
         let start = Start::of(address);
