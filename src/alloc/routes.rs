@@ -6,12 +6,17 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::thread::ThreadId;
+use core::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use super::DeviceAllocator;
 use super::device::Device;
+use crate::core::steps;
 use crate::driver::Stream;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
@@ -50,6 +55,7 @@ impl core::fmt::Debug for RouteFilter {
 
 impl RouteFilter {
     fn accepts(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> bool {
+        steps::step();
         match self {
             Self::All => true,
             Self::ThisThread => false,
@@ -62,7 +68,7 @@ impl RouteFilter {
 }
 
 /// One route.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Route {
     number: u64,
     pool: u64,
@@ -82,11 +88,67 @@ pub(super) struct Routes {
     list: Mutex<Table>,
 }
 
+/// Routes of a thread or of a stream are looked up by that, so that those of others take no time.
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// Shared, so that filters run without the lock.
-    routes: Arc<[Route]>,
+    /// All of them, by number: newer ones have higher numbers.
+    all: BTreeMap<u64, Arc<Route>>,
+    of_thread: HashMap<ThreadId, BTreeSet<u64>>,
+    of_stream: HashMap<Stream, BTreeSet<u64>>,
+    /// Those that have to be asked, oldest first. Shared, so that filters run without the lock.
+    asked: Arc<[Arc<Route>]>,
+    /// Those through which graphs are captured, oldest first.
+    captures: Arc<[Arc<Route>]>,
+    /// By the pool they lead to; and by that and the thread that began them.
+    to: HashMap<u64, BTreeSet<u64>>,
+    to_by: HashMap<(u64, ThreadId), BTreeSet<u64>>,
+}
+
+impl Table {
+    /// Adds a route, or takes it out.
+    fn change(&mut self, route: &Arc<Route>, add: bool) {
+        let number = route.number;
+        match add {
+            true => _ = self.all.insert(number, Arc::clone(route)),
+            false => _ = self.all.remove(&number),
+        }
+        change_set(&mut self.to, route.pool, number, add);
+        change_set(&mut self.to_by, (route.pool, route.by), number, add);
+        match route.filter {
+            RouteFilter::Thread(thread) => change_set(&mut self.of_thread, thread, number, add),
+            RouteFilter::Stream(stream) => change_set(&mut self.of_stream, stream, number, add),
+            _ => change_list(&mut self.asked, route, add),
+        }
+        if route.capture.is_some() {
+            change_list(&mut self.captures, route, add);
+        }
+    }
+}
+
+/// Adds a number to one of the sets, or takes it out.
+fn change_set<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<u64>>, key: K, number: u64, add: bool) {
+    let set = sets.entry(key);
+    match set {
+        Entry::Occupied(mut set) => {
+            if add {
+                set.get_mut().insert(number);
+            } else {
+                set.get_mut().remove(&number);
+            }
+            if set.get().is_empty() {
+                set.remove();
+            }
+        }
+        Entry::Vacant(place) if add => _ = place.insert(BTreeSet::from([number])),
+        Entry::Vacant(_) => {}
+    }
+}
+
+/// Adds a route to a list at its end, or takes it out.
+fn change_list(list: &mut Arc<[Arc<Route>]>, route: &Arc<Route>, add: bool) {
+    let others = list.iter().filter(|other| other.number != route.number).inspect(|_| steps::step());
+    *list = others.chain(add.then_some(route)).cloned().collect();
 }
 
 impl Routes {
@@ -106,9 +168,8 @@ impl Routes {
         let mut table = self.list.lock();
         let number = table.next;
         table.next += 1;
-        let route = Route { number, pool, filter, by, capture };
-        table.routes = table.routes.iter().cloned().chain([route]).collect();
-        self.count.store(table.routes.len(), Relaxed);
+        table.change(&Arc::new(Route { number, pool, filter, by, capture }), true);
+        self.count.store(table.all.len(), Relaxed);
         number
     }
 
@@ -116,15 +177,12 @@ impl Routes {
     /// is no such route.
     pub(super) fn end(&self, number: u64) -> Option<(u64, Option<u64>)> {
         let mut table = self.list.lock();
-        let route = table.routes.iter().find(|route| route.number == number)?;
-        let ended = (route.pool, route.capture);
-        let left = table.routes.iter().filter(|route| route.number != number).cloned().collect();
-        let before = core::mem::replace(&mut table.routes, left);
-        self.count.store(table.routes.len(), Relaxed);
+        let route = table.all.get(&number).cloned()?;
+        table.change(&route, false);
+        self.count.store(table.all.len(), Relaxed);
         // What a filter owns may call the allocator when it is dropped.
         drop(table);
-        drop(before);
-        Some(ended)
+        Some((route.pool, route.capture))
     }
 
     /// The newest route to a pool that this thread began, or if it began none the newest of all, if it may end now:
@@ -132,30 +190,34 @@ impl Routes {
     pub(super) fn newest_to(&self, pool: u64) -> Option<u64> {
         let table = self.list.lock();
         let this = crate::sync::thread::current().id();
-        let newest = |mine: bool| {
-            let mut routes = table.routes.iter().rev();
-            routes.find(|route| route.pool == pool && (!mine || route.by == this))
+        let newest = |set: &BTreeSet<u64>| set.last().copied();
+        let mine = table.to_by.get(&(pool, this)).and_then(newest);
+        let number = mine.or_else(|| table.to.get(&pool).and_then(newest))?;
+        let innermost = match table.all.get(&number)?.filter {
+            RouteFilter::Thread(of) => table.of_thread.get(&of).and_then(newest),
+            _ => None,
         };
-        let route = newest(true).or_else(|| newest(false))?;
-        let inside = |other: &&Route| match (&route.filter, &other.filter) {
-            (RouteFilter::Thread(of), RouteFilter::Thread(thread)) => of == thread,
-            _ => false,
-        };
-        let innermost =
-            table.routes.iter().rev().find(inside).is_none_or(|other| other.number == route.number);
-        innermost.then_some(route.number)
+        innermost.is_none_or(|innermost| innermost == number).then_some(number)
     }
 
     /// Where a request for a stream is sent, if anywhere. `captured_with` says whether the stream is captured
     /// into the same graph as another; it is asked without the lock.
     pub(super) fn find(&self, stream: Stream, captured_with: &dyn Fn(Stream) -> bool) -> Option<Found> {
-        let routes = self.list.lock().routes.clone();
-        let accepts = |route: &&Route| route.filter.accepts(stream, captured_with);
-        let mut older = routes.iter().rev();
-        let pool = older.find(accepts)?.pool;
-        let captures = older.filter(|route| route.capture.is_some() && route.pool != pool).filter(accepts);
+        let this = crate::sync::thread::current().id();
+        let table = self.list.lock();
+        let of_this = [table.of_thread.get(&this), table.of_stream.get(&stream)];
+        let known = of_this.into_iter().flatten().filter_map(BTreeSet::last).max();
+        let known = known.and_then(|number| table.all.get(number)).cloned();
+        let (asked, captures) = (Arc::clone(&table.asked), Arc::clone(&table.captures));
+        drop(table);
+        let accepts = |route: &&Arc<Route>| route.filter.accepts(stream, captured_with);
+        let newer = |route: &&Arc<Route>| known.as_ref().is_none_or(|known| route.number > known.number);
+        let asked = asked.iter().rev().take_while(newer).find(accepts).cloned();
+        let found = asked.or(known)?;
+        let older = |route: &&Arc<Route>| route.number < found.number && route.pool != found.pool;
+        let captures = captures.iter().rev().filter(older).filter(accepts);
         Some(Found {
-            pool,
+            pool: found.pool,
             captures: captures.filter_map(|route| Some((route.pool, route.capture?))).collect(),
         })
     }

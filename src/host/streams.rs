@@ -4,7 +4,7 @@
 //! is over at once. Every stream of a device gets a number of its own. An event of the allocator is a number too;
 //! which event of a device stands behind it is decided when it is recorded, because only then the device is known.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::source::wait_for_stream;
 use crate::driver::{DeviceId, Driver, DriverResult, Event, Stream};
@@ -22,6 +22,8 @@ struct Tables {
     numbers: HashMap<(DeviceId, Stream), u64>,
     /// By number less one. Of destroyed streams too: numbers are never used again.
     streams: Vec<(DeviceId, Stream)>,
+    /// The devices of all of them.
+    devices: BTreeSet<DeviceId>,
     events: HashMap<u64, Recorded>,
     next_event: u64,
     /// Events of devices that stand behind no number.
@@ -44,6 +46,7 @@ impl Streams {
         let tables = &mut *guard;
         let number = tables.numbers.entry((device, stream)).or_insert_with(|| {
             tables.streams.push((device, stream));
+            tables.devices.insert(device);
             tables.streams.len() as u64
         });
         Stream(*number)
@@ -83,11 +86,7 @@ impl Streams {
 
     /// The devices whose streams have been used.
     pub(super) fn devices(&self) -> Vec<DeviceId> {
-        let tables = self.0.lock();
-        let devices: HashSet<DeviceId> = tables.streams.iter().map(|&(device, _)| device).collect();
-        let mut devices: Vec<_> = devices.into_iter().collect();
-        devices.sort_unstable();
-        devices
+        self.0.lock().devices.iter().copied().collect()
     }
 
     /// A new number for an event. No event of a device stands behind it yet.
