@@ -400,7 +400,7 @@ impl Core {
         let mut state = StreamState::new(stream);
         if id < self.streams.len() {
             for (class, _) in self.streams[id].bins.iter() {
-                self.pools.get_mut(class.pool()).homes[class.kind()].remove(&(id as StreamId));
+                self.pools.get_mut(class.pool()).binned[class.kind()].remove(&(id as StreamId));
             }
             self.active.remove(id as StreamId);
             // Chunks may still carry stamps of the old stream: epochs go on from there.

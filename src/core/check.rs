@@ -230,9 +230,12 @@ impl Core {
             if !state.is_idle() && !self.active.contains(id as StreamId) {
                 faults.push(format!("I6: stream {id} has work and is not among those that do"));
             }
-            let mut classes = state.bins.iter().map(|(class, _)| class);
-            if !classes.all(|class| self.homes_of(class).any(|home| home as usize == id)) {
-                faults.push(format!("I5: stream {id} has bins of a class that does not know it"));
+            for (class, bins) in state.bins.iter() {
+                let pool = self.pools.get(class.pool());
+                let binned = pool.binned[class.kind()].contains(&(id as StreamId));
+                if !binned || pool.homes[class.kind()].contains(id as StreamId) != (bins.count() > 0) {
+                    faults.push(format!("I5: a class does not know of the bins of stream {id}"));
+                }
             }
         }
         for class in self.pools.indices().flat_map(Class::all) {

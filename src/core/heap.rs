@@ -49,13 +49,9 @@ impl Core {
     ) -> Option<BlockId> {
         /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
         const STREAMS: usize = 64;
-        let has_free = |other: StreamId| {
-            let bins = self.streams[other as usize].bins.get(class);
-            bins.is_some_and(|bins| bins.count() > 0)
-        };
         let found = self
             .homes_of(class)
-            .filter(|&other| other != stream && has_free(other))
+            .filter(|&other| other != stream)
             .take(STREAMS)
             .filter_map(|other| self.find::<false>(class, len, align, other, stream));
         let best = self.smallest(found)?;
@@ -77,9 +73,9 @@ impl Core {
         Some(self.cut(best, class, len, align))
     }
 
-    /// The streams that have, or had, free blocks of a class.
+    /// The streams that have free blocks of a class.
     pub(super) fn homes_of(&self, class: Class) -> impl Iterator<Item = StreamId> {
-        self.pools.get(class.pool()).homes[class.kind()].iter().copied()
+        self.pools.get(class.pool()).homes[class.kind()].iter()
     }
 
     /// The smallest of these blocks, the lower address among equals.
@@ -384,7 +380,11 @@ impl Core {
         let state = &mut self.streams[home as usize];
         state.free_bytes += self.blocks[id].len;
         match state.bins.get_mut(class) {
-            Some(bins) => bins.insert(&mut self.blocks, id),
+            Some(bins) if bins.count() > 0 => bins.insert(&mut self.blocks, id),
+            Some(bins) => {
+                bins.insert(&mut self.blocks, id);
+                self.pools.get_mut(class.pool()).homes[class.kind()].insert(home);
+            }
             None => self.bin_first(id, class, home),
         }
         if class.is_classic() {
@@ -395,7 +395,10 @@ impl Core {
     /// Puts the first free block of a class and home into bins of their own.
     #[cold]
     fn bin_first(&mut self, id: BlockId, class: Class, home: StreamId) {
-        self.pools.get_mut(class.pool()).homes[class.kind()].insert(home);
+        let pool = self.pools.get_mut(class.pool());
+        pool.binned[class.kind()].insert(home);
+        pool.homes[class.kind()].reach(home as usize + 1);
+        pool.homes[class.kind()].insert(home);
         self.streams[home as usize].bins.get_or_make(class).insert(&mut self.blocks, id);
     }
 
@@ -407,6 +410,9 @@ impl Core {
         state.free_bytes -= self.blocks[id].len;
         if let Some(bins) = state.bins.get_mut(class) {
             bins.remove(&mut self.blocks, id);
+            if bins.count() == 0 {
+                self.pools.get_mut(class.pool()).homes[class.kind()].remove(home);
+            }
         }
         if class.is_classic() {
             self.count_inactive(id, false);

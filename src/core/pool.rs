@@ -17,7 +17,7 @@ use super::segment::{Class, KINDS};
 use super::sleep::Sleep;
 use super::source::{Departed, Source};
 use super::steps;
-use super::stream::StreamId;
+use super::stream::{StreamId, StreamSet};
 use super::tally::Gauge;
 use crate::history::{ContextId, intern};
 
@@ -89,7 +89,9 @@ pub(crate) struct Pool {
     /// Holes of its segments, by kind.
     holes: [List; KINDS],
     /// Streams that have bins for free blocks of it, by kind.
-    pub(super) homes: [BTreeSet<StreamId>; KINDS],
+    pub(super) binned: [BTreeSet<StreamId>; KINDS],
+    /// Those with free blocks in them.
+    pub(super) homes: [StreamSet; KINDS],
     /// Bytes handed out.
     pub(crate) allocated: Gauge,
     /// Bytes handed out or waiting for streams.
@@ -119,6 +121,7 @@ impl Pool {
             firsts: BTreeSet::new(),
             sleep: None,
             holes: [List::default(); KINDS],
+            binned: Default::default(),
             homes: Default::default(),
             allocated: Gauge::default(),
             active: Gauge::default(),
@@ -444,8 +447,8 @@ impl Core {
         if pool == DEFAULT || held || !of.firsts.is_empty() {
             return;
         }
-        let homes = core::mem::take(&mut self.pools.get_mut(pool).homes);
-        for (class, homes) in Class::all(pool).into_iter().zip(homes) {
+        let binned = core::mem::take(&mut self.pools.get_mut(pool).binned);
+        for (class, homes) in Class::all(pool).into_iter().zip(binned) {
             homes.into_iter().for_each(|home| self.streams[home as usize].bins.forget(class));
         }
         self.pools.remove(pool);
