@@ -8,12 +8,12 @@ use ascend_alloc::driver::{SimDriver, Stream};
 use ascend_alloc::error::PointerKind;
 use ascend_alloc::host::{PinnedAllocator, PinnedOptions};
 use ascend_alloc::{
-    Config, DeviceAllocator, Error, ExportOptions, GrowableBuffer, GrowableOptions, PoolOptions, RouteFilter,
-    SleepMode,
+    Config, DeviceAllocator, EmptyOptions, Error, ExportOptions, GrowableBuffer, GrowableOptions,
+    PoolOptions, RouteFilter, SleepMode,
 };
 use ascend_sim::{BackingMode, Sim, SimConfig};
 use common::M;
-use common::gated::Rig;
+use common::gated::{REFUSED, Rig};
 
 const STREAM: Stream = Stream(0);
 
@@ -143,6 +143,45 @@ fn page_locked_memory_outlives_a_reset_of_a_device_that_used_it() {
     pinned.deallocate(again).unwrap();
     pinned.empty_cache_waiting().unwrap();
     assert_eq!(sim.count("aclrtMallocHost"), sim.count("aclrtFreeHost"));
+}
+
+/// Content of a pool that slept is nobody's after a reset: its host memory goes back when the cache is emptied, and until then
+/// to no one, because copies may still use it.
+#[test]
+fn host_memory_of_lost_content_goes_back() {
+    for stored in [false, true] {
+        let (sim, allocator) = rig();
+        let driver = Arc::new(SimDriver::new(sim.clone()));
+        let pinned = Arc::new(PinnedAllocator::new(PinnedOptions::default(), driver).unwrap());
+        if stored {
+            allocator.keep_content_in(pinned.clone()).unwrap();
+        }
+        let all = sim.host_memory().0;
+        let pool = allocator.create_pool(0, PoolOptions::tagged("weights")).unwrap();
+        let lost = allocator.allocate_in(pool, 70 * M, 0, STREAM).unwrap();
+        allocator.sleep(None, &["weights"], SleepMode::Offload).unwrap();
+        sim.reset_device_force(0).unwrap();
+        sim.set_device(0).unwrap();
+        allocator.device_was_reset(0).unwrap();
+        // Neither without waiting nor while nobody may wait.
+        allocator.empty_cache_with(None, &EmptyOptions { wait: false, ..EmptyOptions::default() }).unwrap();
+        let graph = allocator.begin_capture(pool, RouteFilter::All);
+        allocator.empty_cache(None).unwrap();
+        assert!(sim.host_memory().0 <= all - 70 * M, "copies may use it");
+        graph.and_then(|_| allocator.end_route(pool)).unwrap();
+        sim.fail("aclrtSynchronizeStream", 1, REFUSED, true).unwrap();
+        sim.fail("aclrtSynchronizeDevice", 1, REFUSED, true).unwrap();
+        let refused = allocator.empty_cache(None);
+        assert!(matches!(refused, Err(Error::Driver(_))), "{refused:?}");
+        sim.clear_faults();
+        allocator.empty_cache(None).unwrap();
+        assert_eq!(pinned.stats().active_bytes.current, 0);
+        pinned.empty_cache().unwrap();
+        assert_eq!(sim.host_memory().0, all, "stored: {stored}");
+        allocator.deallocate(lost).unwrap();
+        allocator.release_graph(pool).unwrap();
+        allocator.check().unwrap();
+    }
 }
 
 /// Addresses may come again after a reset: what is held from before it has nothing to do with what is there now.

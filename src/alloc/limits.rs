@@ -57,7 +57,7 @@ impl DeviceAllocator {
     }
 
     /// Gives all free memory of one device, or of all, back. Waits for the streams that used it; what is freed meanwhile
-    /// may stay.
+    /// may stay. Host memory goes back as well where content of pools lay that a reset or a failure has ended the sleep of.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl DeviceAllocator {
     }
 
     /// Gives free memory of one device, or of all, back: of one pool, of a minimum age, with or without waiting, as
-    /// the options say. Returns the bytes given back; nothing is while a graph is being captured on the device.
+    /// the options say. Returns the bytes of the device given back; nothing is while a graph is being captured on it.
     ///
     /// # Errors
     ///
@@ -89,6 +89,9 @@ impl DeviceAllocator {
         for id in self.chosen(device)? {
             if let Some(state) = self.used(id)? {
                 freed += state.empty(&self.caller(state), options)?;
+                if options.wait {
+                    self.caller(state).settle_copies()?;
+                }
                 self.watch(state, 2);
             }
         }

@@ -186,6 +186,16 @@ impl Caller<'_> {
         waited
     }
 
+    /// Gives host memory back that copies may have used until now, or that was refused. It waits for nothing where there is
+    /// none, and not during a capture.
+    pub(super) fn settle_copies(&self) -> Result<()> {
+        let none = self.device.limbo.lock().is_empty();
+        if none || self.device.core.lock().capturing > 0 {
+            return Ok(());
+        }
+        Ok(self.wait_for_copies()?)
+    }
+
     fn queue_copy(&self, piece: Kept, to_host: bool) -> DriverResult<()> {
         let copy = HostCopy { host: piece.host, device: piece.device, bytes: piece.bytes, to_host };
         // SAFETY: the piece lies in a block of `malloc_host`, or of a store that promises as much, which belongs to this
