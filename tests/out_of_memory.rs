@@ -8,7 +8,7 @@ use ascend_alloc::driver::Stream;
 use ascend_alloc::error::{HeldBack, Holder, OutOfMemory, OutOfMemoryCause, PoolShare};
 use ascend_alloc::{Error, GrowableBuffer, GrowableOptions, PoolOptions, RouteFilter, SleepMode};
 use ascend_sim::Soc;
-use common::{CLASSIC, Elsewhere, K, M, Setup, ran_out};
+use common::{CLASSIC, Elsewhere, G, K, M, Setup, ran_out};
 
 #[test]
 fn every_field_says_what_is_there() {
@@ -424,4 +424,20 @@ fn the_largest_fit_can_be_had_with_alignment() {
             world.close();
         }
     }
+}
+
+/// A fixed block at multiples of 1 GiB takes 1 GiB more: the device was said to be full, although all of it was free.
+#[test]
+fn the_text_says_at_which_multiples_a_block_was_to_lie() {
+    let mut world = Setup::default().conf(CLASSIC).build();
+    let stream = world.stream();
+    let report = ran_out(world.try_alloc(0, 3 * M, G, stream));
+    assert_eq!((report.align, report.device_free), (Some(G), G));
+    let text = report.to_string();
+    assert!(text.contains("asked for 3 MiB (3145728 bytes) at multiples of 1 GiB, "), "{text}");
+    assert!(text.contains("the device has 1 GiB in all"), "{text}");
+    let report = world.alloc_fails(2 * G, stream);
+    assert_eq!(report.align, None);
+    assert!(!report.to_string().contains("multiples"), "{report}");
+    world.close();
 }

@@ -29,6 +29,7 @@ impl Core {
         Error::OutOfMemory(Box::new(OutOfMemory {
             device: self.limits.device,
             requested: request.requested,
+            align: (request.align > UNIT).then_some(request.align),
             lacking: if request.lack > 0 { request.lack } else { request.len },
             cause,
             during_capture: self.capturing > 0,

@@ -36,6 +36,9 @@ pub struct OutOfMemory {
     pub device: DeviceId,
     /// Bytes the caller asked for.
     pub requested: u64,
+    /// The multiples, in bytes, that the block was to lie at, where more than 512 was asked for. A fixed block needs so much
+    /// more memory.
+    pub align: Option<u64>,
     /// Bytes of physical memory that were missing in the end. A request for more than a limit allows is not tried: what it
     /// would take beside all that is held. One for more than the device has lacks its whole length.
     pub lacking: u64,
@@ -156,7 +159,7 @@ impl OutOfMemory {
 
     /// Whether no device of this size could serve the request.
     fn is_too_large(&self) -> bool {
-        self.requested.max(self.lacking) > self.device_total && self.device_total > 0
+        self.requested.max(self.lacking).max(self.wanted) > self.device_total && self.device_total > 0
     }
 
     /// Says that page-locked host memory is what lacks, with the settings and reasons that hold there.
@@ -238,8 +241,11 @@ impl fmt::Display for OutOfMemory {
             HOST => write!(f, "out of page-locked host memory: ")?,
             device => write!(f, "out of memory on device {device}: ")?,
         }
-        write!(f, "asked for {} ({}), ", Bytes(self.requested), counted(self.requested, "byte[s]"))?;
-        write!(f, "{} are lacking; ", Bytes(self.lacking))?;
+        write!(f, "asked for {} ({})", Bytes(self.requested), counted(self.requested, "byte[s]"))?;
+        if let Some(align) = self.align {
+            write!(f, " at multiples of {}", Bytes(align))?;
+        }
+        write!(f, ", {} are lacking; ", Bytes(self.lacking))?;
         match self.cause {
             OutOfMemoryCause::Device if self.device == HOST => write!(f, "the driver locks no more pages")?,
             OutOfMemoryCause::Device if self.is_too_large() => {
