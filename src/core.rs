@@ -51,6 +51,7 @@ pub(crate) mod claim;
 pub(crate) mod classic;
 pub(crate) mod commit;
 pub(crate) mod due;
+pub(crate) mod ended;
 pub(crate) mod epochs;
 pub(crate) mod export;
 pub(crate) mod growing;
@@ -400,7 +401,9 @@ impl Core {
         let mut state = StreamState::new(stream);
         if id < self.streams.len() {
             for (class, _) in self.streams[id].bins.iter() {
-                self.pools.get_mut(class.pool()).binned[class.kind()].remove(&(id as StreamId));
+                let pool = self.pools.get_mut(class.pool());
+                pool.binned[class.kind()].remove(&(id as StreamId));
+                pool.homes[class.kind()].remove(id as StreamId);
             }
             self.active.remove(id as StreamId);
             // Chunks may still carry stamps of the old stream: epochs go on from there.

@@ -30,11 +30,14 @@ pub(crate) struct Bins {
     heads: Box<[BlockId]>,
     /// Blocks in all bins.
     count: u32,
+    /// Whether the pool knows that there may be some (`Pool::homes`).
+    pub(super) listed: bool,
 }
 
 impl Default for Bins {
     fn default() -> Self {
-        Self { summary: 0, words: [0; WORDS], heads: vec![NONE; BINS].into_boxed_slice(), count: 0 }
+        let heads = vec![NONE; BINS].into_boxed_slice();
+        Self { summary: 0, words: [0; WORDS], heads, count: 0, listed: false }
     }
 }
 

@@ -233,7 +233,8 @@ impl Core {
             for (class, bins) in state.bins.iter() {
                 let pool = self.pools.get(class.pool());
                 let binned = pool.binned[class.kind()].contains(&(id as StreamId));
-                if !binned || pool.homes[class.kind()].contains(id as StreamId) != (bins.count() > 0) {
+                let listed = pool.homes[class.kind()].contains(id as StreamId);
+                if !binned || listed != bins.listed || bins.count() > 0 && !listed {
                     faults.push(format!("I5: a class does not know of the bins of stream {id}"));
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::block::{BlockId, NONE, State};
+use super::epochs::Ids;
 use super::pool::DEFAULT;
 use super::segment::{Class, Stamp};
 use super::stream::StreamId;
@@ -47,13 +48,8 @@ impl Core {
         align: u64,
         stream: StreamId,
     ) -> Option<BlockId> {
-        /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
-        const STREAMS: usize = 64;
-        let found = self
-            .homes_of(class)
-            .filter(|&other| other != stream)
-            .take(STREAMS)
-            .filter_map(|other| self.find::<false>(class, len, align, other, stream));
+        let others = self.others_with_free(class, stream);
+        let found = others.iter().filter_map(|&other| self.find::<false>(class, len, align, other, stream));
         let best = self.smallest(found)?;
         Some(self.cut(best, class, len, align))
     }
@@ -73,7 +69,32 @@ impl Core {
         Some(self.cut(best, class, len, align))
     }
 
-    /// The streams that have free blocks of a class.
+    /// Some streams other than this one that have free blocks of a class. Those that have none any more are met once for each
+    /// time they got one.
+    fn others_with_free(&mut self, class: Class, stream: StreamId) -> Ids {
+        /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
+        const STREAMS: usize = 64;
+        let (mut with, mut without) = (Ids::new(), Ids::new());
+        for other in self.homes_of(class) {
+            match self.streams[other as usize].bins.get(class) {
+                _ if other == stream => {}
+                Some(bins) if bins.count() > 0 => with.push(other),
+                _ => without.push(other),
+            }
+            if with.len() == STREAMS {
+                break;
+            }
+        }
+        for home in without {
+            self.pools.get_mut(class.pool()).homes[class.kind()].remove(home);
+            if let Some(bins) = self.streams[home as usize].bins.get_mut(class) {
+                bins.listed = false;
+            }
+        }
+        with
+    }
+
+    /// The streams that may have free blocks of a class.
     pub(super) fn homes_of(&self, class: Class) -> impl Iterator<Item = StreamId> {
         self.pools.get(class.pool()).homes[class.kind()].iter()
     }
@@ -380,26 +401,24 @@ impl Core {
         let state = &mut self.streams[home as usize];
         state.free_bytes += self.blocks[id].len;
         match state.bins.get_mut(class) {
-            Some(bins) if bins.count() > 0 => bins.insert(&mut self.blocks, id),
-            Some(bins) => {
-                bins.insert(&mut self.blocks, id);
-                self.pools.get_mut(class.pool()).homes[class.kind()].insert(home);
-            }
-            None => self.bin_first(id, class, home),
+            Some(bins) if bins.listed => bins.insert(&mut self.blocks, id),
+            _ => self.bin_first(id, class, home),
         }
         if class.is_classic() {
             self.count_inactive(id, true);
         }
     }
 
-    /// Puts the first free block of a class and home into bins of their own.
+    /// Puts the first free block of a class and home, since that was last found to have none, into bins of their own.
     #[cold]
     fn bin_first(&mut self, id: BlockId, class: Class, home: StreamId) {
         let pool = self.pools.get_mut(class.pool());
         pool.binned[class.kind()].insert(home);
         pool.homes[class.kind()].reach(home as usize + 1);
         pool.homes[class.kind()].insert(home);
-        self.streams[home as usize].bins.get_or_make(class).insert(&mut self.blocks, id);
+        let bins = self.streams[home as usize].bins.get_or_make(class);
+        bins.listed = true;
+        bins.insert(&mut self.blocks, id);
     }
 
     #[inline]
@@ -410,9 +429,6 @@ impl Core {
         state.free_bytes -= self.blocks[id].len;
         if let Some(bins) = state.bins.get_mut(class) {
             bins.remove(&mut self.blocks, id);
-            if bins.count() == 0 {
-                self.pools.get_mut(class.pool()).homes[class.kind()].remove(home);
-            }
         }
         if class.is_classic() {
             self.count_inactive(id, false);

@@ -90,7 +90,7 @@ pub(crate) struct Pool {
     holes: [List; KINDS],
     /// Streams that have bins for free blocks of it, by kind.
     pub(super) binned: [BTreeSet<StreamId>; KINDS],
-    /// Those with free blocks in them.
+    /// Those that may have free blocks in them: all that have some.
     pub(super) homes: [StreamSet; KINDS],
     /// Bytes handed out.
     pub(crate) allocated: Gauge,
