@@ -248,7 +248,7 @@ fn what_rests_in_the_front_since_then_serves_a_request_that_waited() {
         let alloc = alloc.upgrade().expect("still there");
         if call == PASSED {
             std::thread::scope(|scope| {
-                scope.spawn(|| alloc.deallocate(block).expect("freed"));
+                scope.spawn(|| alloc.deallocate(block).expect("freed")).join().expect("no panic");
             });
         }
     })));
