@@ -512,3 +512,34 @@ fn nobody_else_gives_up_what_serves_while_caching_is_off() {
     assert!(matches!(alloc.release_pool(pool), Err(Error::Argument { .. })), "it is gone");
     alloc.check().unwrap();
 }
+
+/// What was shrunk goes back whole, and so does what lay before an aligned block: nothing is left in pieces, nor handed out.
+#[test]
+fn blocks_in_pieces_go_back_while_caching_is_off() {
+    let sim = Sim::new(SimConfig { capacity: 256 * MIB, ..SimConfig::default() });
+    sim.set_device(0).unwrap();
+    let alloc = DeviceAllocator::new(Config::default(), Arc::new(SimDriver::new(sim.clone()))).unwrap();
+    let [first, second] = [(); 2].map(|()| Stream(sim.create_stream().unwrap()));
+    alloc.set_caching(0, false).unwrap();
+    for bytes in [MIB, 20 * MIB] {
+        for shrunk in [512, bytes / 3, bytes - 512] {
+            let ptr = alloc.allocate(0, bytes, 0, first).unwrap();
+            alloc.record_stream(ptr, second).unwrap();
+            alloc.shrink_in_place(ptr, shrunk).unwrap();
+            let other = alloc.allocate(0, bytes - shrunk, 0, second).unwrap();
+            let segments = [ptr, other].map(|ptr| alloc.block_info(ptr).unwrap().segment);
+            assert_ne!(segments[0], segments[1], "{bytes} {shrunk}");
+            assert!(alloc.grow_in_place(ptr, bytes).unwrap(), "the block is as long as before");
+            alloc.shrink_in_place(ptr, shrunk).unwrap();
+            [ptr, other].into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+            assert_eq!(sim.physical_bytes(0), 0, "{bytes} {shrunk}");
+        }
+        for align in [2 * MIB, 8 * MIB, 32 * MIB] {
+            let blocks = [first, second, first].map(|stream| alloc.allocate(0, bytes, align, stream).unwrap());
+            blocks.into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
+            assert_eq!(sim.physical_bytes(0), 0, "{bytes} at {align}");
+        }
+    }
+    alloc.set_caching(0, true).unwrap();
+    alloc.check().unwrap();
+}

@@ -26,8 +26,8 @@ impl DeviceAllocator {
     }
 
     /// Shrinks a live block to `bytes` bytes without moving it; what is cut off is freed like a block.
-    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones, and every block its
-    /// last 512 bytes.
+    /// A block of more than 1 MiB keeps at least 1 MiB, because its segment holds no smaller ones, every block its
+    /// last 512 bytes, and one that is not cached (see [`set_caching`](Self::set_caching)) all.
     ///
     /// # Errors
     ///
@@ -126,6 +126,8 @@ impl Caller<'_> {
         core.blocks[id].requested = bytes;
         let oversize = old >= core.config.max_split_size.unwrap_or(u64::MAX);
         let splittable = !class.is_classic() || small || (!oversize && old.saturating_sub(len) > SMALL_LIMIT);
+        // Where nothing is kept, what is cut off could not go back alone.
+        let splittable = splittable && !core.keeps_nothing(class.pool());
         let cut = len < old && splittable;
         let waits = cut && core.cut_tail(id, len);
         core.keep_resized(id, (old, requested));

@@ -136,9 +136,10 @@ impl Pool {
         self.rules.use_on_oom && !self.is_fixed() && self.sleep.is_none()
     }
 
-    /// Whether free neighbours stay apart, so that each can be handed out whole again.
+    /// Whether free neighbours stay apart, so that each can be handed out whole again. Where nothing is kept, the whole segment
+    /// is to go back.
     pub(crate) fn keeps_apart(&self) -> bool {
-        self.rules.no_split && !self.merging
+        self.rules.no_split && !self.rules.uncached && !self.merging
     }
 
     /// Whether nothing of it may be unmapped.
