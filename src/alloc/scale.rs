@@ -271,6 +271,41 @@ fn pools_sleep_and_wake_one_by_one_beside_many() {
 }
 
 #[test]
+fn a_pool_goes_back_to_a_checkpoint_beside_many() {
+    is_alone(|count| {
+        let (alloc, _) = plain("", 0);
+        let own = alloc.create_pool(0, PoolOptions::tagged("mine")).unwrap();
+        for pool in pools(&alloc, count).into_iter().chain([own]) {
+            alloc.allocate_in(pool, 3 * M, 0, Stream(0)).unwrap();
+        }
+        steps::count(|| {
+            let checkpoint = alloc.checkpoint(own).unwrap();
+            alloc.restore(&checkpoint).unwrap()
+        })
+    });
+}
+
+/// Every second block is gone, and the streams of all have ended since.
+#[test]
+fn going_back_to_a_checkpoint_looks_at_each_block_and_stream_a_few_times() {
+    is_even(|count| {
+        let (alloc, streams) = plain("", count);
+        let pool = alloc.create_pool(0, PoolOptions::default()).unwrap();
+        let take = |&stream| alloc.allocate_in(pool, 3 * M, 0, stream).unwrap();
+        let blocks: Vec<_> = streams.iter().map(take).collect();
+        let checkpoint = alloc.checkpoint(pool).unwrap();
+        blocks.iter().step_by(2).for_each(|&block| alloc.deallocate(block).unwrap());
+        streams.iter().for_each(|&stream| alloc.stream_destroyed(0, stream).unwrap());
+        let steps = steps::count(|| {
+            let restored = alloc.restore(&checkpoint).unwrap();
+            assert_eq!(restored.allocated, blocks);
+        });
+        alloc.check().unwrap();
+        steps
+    });
+}
+
+#[test]
 fn a_snapshot_looks_at_each_segment_a_few_times() {
     is_even(|count| {
         let (alloc, _) = plain("", 0);

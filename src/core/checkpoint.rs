@@ -10,6 +10,7 @@ use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::plan::{Request, Step};
 use super::pool::PoolIndex;
+use super::steps;
 use super::stream::StreamId;
 use crate::driver::Stream;
 
@@ -158,20 +159,26 @@ impl Core {
     }
 
     /// The stream that a block of a checkpoint is for. One that is not known any more has been destroyed since, and its
-    /// handle must not come to the driver: then it is the destroyed one still. `found` are those found so far.
+    /// handle must not come to the driver: then it is the destroyed one still. `found` has all that were destroyed, once the first
+    /// is looked for.
     pub(crate) fn home_of(&mut self, saved: &Saved, found: &mut HashMap<Stream, StreamId>) -> StreamId {
         let handle = saved.stream;
         if let Some(&id) = self.stream_ids.get(&handle).or_else(|| found.get(&handle)) {
             return id;
         }
-        let known = self.dead.iter().copied().find(|&id| self.streams[id as usize].handle == handle);
-        let id = known.unwrap_or_else(|| {
-            let id = self.stream_id(handle);
-            self.stream_ids.remove(&handle);
-            self.streams[id as usize].alive = false;
-            self.dead.push(id);
-            id
-        });
+        if found.is_empty() {
+            for &id in &self.dead {
+                steps::step();
+                found.entry(self.streams[id as usize].handle).or_insert(id);
+            }
+            if let Some(&id) = found.get(&handle) {
+                return id;
+            }
+        }
+        let id = self.stream_id(handle);
+        self.stream_ids.remove(&handle);
+        self.streams[id as usize].alive = false;
+        self.dead.push(id);
         found.insert(handle, id);
         id
     }
