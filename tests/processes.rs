@@ -124,7 +124,9 @@ fn a_thread_replaces_the_program() {
 #[test]
 fn a_process_ends_in_every_way() {
     const LAST: u64 = 5 << 20;
-    for name in ["handler_after", "handler_before", "other_thread", "in_hook", "main_ends", "quick", "raw"] {
+    for name in
+        ["handler_after", "handler_before", "other_thread", "in_hook", "main_ends", "quick", "raw", "asleep"]
+    {
         for _ in 0..3 {
             let folder = scenario(&PROCESSES, name, watched);
             let trace = trace(&folder);

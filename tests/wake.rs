@@ -365,6 +365,30 @@ fn what_a_failure_left_behind_a_pool_that_sleeps_goes_back() {
     }
 }
 
+/// While one piece is copied the memory for the next is taken, and nobody waits before all are queued.
+#[test]
+fn content_is_copied_in_a_pipeline() {
+    let world = Setup::default().build();
+    let pool = world.alloc.create_pool(0, PoolOptions::tagged("w")).expect("a pool");
+    let block = world.alloc.allocate_in(pool, 160 * M, 0, STREAM).expect("memory");
+    world.sim.set_logging(true);
+    let watched =
+        ["aclrtMallocHost", "aclrtMemcpyAsync", "aclrtSynchronizeStream", "aclrtUnmapMem", "aclrtMapMem"];
+    let calls = || {
+        let log = world.sim.take_log().into_iter().map(|entry| entry.function);
+        let mut calls: Vec<_> = log.filter(|call| watched.contains(call)).collect();
+        calls.dedup();
+        calls
+    };
+    world.alloc.sleep(None, &["w"], SleepMode::Offload).expect("asleep");
+    let [take, copy, wait, unmap, map] = watched;
+    assert_eq!(calls(), [take, copy, take, copy, take, copy, wait, unmap]);
+    assert_eq!(world.alloc.wake(None, &["w"]).expect("awake").copied_bytes, 160 * M);
+    assert_eq!(calls(), [map, copy, wait]);
+    world.sim.set_logging(false);
+    close(world, (pool, block));
+}
+
 /// Page-locked memory is slow to be had and comes in whole pages, so what lies scattered on the device lies together there.
 #[test]
 fn scattered_content_takes_few_blocks_of_the_host() {

@@ -433,6 +433,33 @@ static void raw(void) {
     _exit(0);
 }
 
+static uint64_t sleeper;
+
+/* A handler that runs when the allocator's own has run finds the pool as it was. */
+static void handler_asleep(void) {
+    int asleep = 0;
+    OK(ascend_alloc_is_asleep(sleeper, &asleep));
+    CHECK(asleep == 1);
+    handler();
+}
+
+/* The process ends while pools sleep, one with its content on the host. */
+static void asleep(void) {
+    CHECK(atexit(handler_asleep) == 0);
+    begin_to_end();
+    const char *tags[] = {"weights", "cache"};
+    for (int number = 0; number < 2; number++) {
+        ascend_alloc_pool_options_t options;
+        memset(&options, 0, sizeof options);
+        options.struct_size = sizeof options;
+        options.tag = tags[number];
+        OK(ascend_alloc_pool_create(0, &options, &sleeper));
+        CHECK(ascend_alloc_pool_malloc(sleeper, 9 * MIB, NULL) != NULL);
+        int mode = number ? ASCEND_ALLOC_SLEEP_MODE_DISCARD : ASCEND_ALLOC_SLEEP_MODE_HOST_COPY;
+        OK(ascend_alloc_sleep(-1, &tags[number], 1, mode, NULL));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ killed */
 
 static unsigned char message[1 << 16];
@@ -557,6 +584,7 @@ int main(int words, char **word) {
         {"main_ends", main_ends},
         {"quick", quick},
         {"raw", raw},
+        {"asleep", asleep},
         {"exporter", exporter},
         {"importer", importer},
         {"victim", victim},
