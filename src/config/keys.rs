@@ -218,8 +218,8 @@ pub(super) static KEYS: [Key; 44] = [
         "per_process_memory_fraction",
         Slot::Fraction { zero: false, field: field!(per_process_memory_fraction) },
         Reach::Everything,
-        "The share of each device's memory that this allocator may hold. 0 is refused, because nothing could \
-         be allocated.",
+        "The share of each device's memory that this allocator may hold; what the runtime library takes for itself is not \
+         counted. 0 is refused, because nothing could be allocated.",
     ),
     torch_npu(
         "release_lock_on_npumalloc",
@@ -308,7 +308,9 @@ pub(super) static KEYS: [Key; 44] = [
         Reach::Growable,
         "Which fraction of the device, or of the memory limit, may be held beyond the headroom where a program does next to \
          nothing but allocate, use on another stream and free: as many blocks of its sizes wait for the other stream as \
-         makes events rare. 0, or adaptive_headroom:False: none.",
+         makes events rare. The default is enough for blocks of up to 2 MiB: such a pair of calls then costs about 1.3 times \
+         one without the other stream. One of 20 MiB costs 1.4 to 1.9 times that and one of 64 MiB 1.7 to 3.3 times; with \
+         0.125, 1.3 and 1.5 times. 0, or adaptive_headroom:False: none.",
     ),
     own(
         "device_waits",
