@@ -535,7 +535,8 @@ fn blocks_in_pieces_go_back_while_caching_is_off() {
             assert_eq!(sim.physical_bytes(0), 0, "{bytes} {shrunk}");
         }
         for align in [2 * MIB, 8 * MIB, 32 * MIB] {
-            let blocks = [first, second, first].map(|stream| alloc.allocate(0, bytes, align, stream).unwrap());
+            let blocks =
+                [first, second, first].map(|stream| alloc.allocate(0, bytes, align, stream).unwrap());
             blocks.into_iter().for_each(|ptr| alloc.deallocate(ptr).unwrap());
             assert_eq!(sim.physical_bytes(0), 0, "{bytes} at {align}");
         }
