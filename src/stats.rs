@@ -72,7 +72,8 @@ pub struct DriverCalls {
 }
 
 /// How often each step was taken for requests that found no free block of their stream at once; in the
-/// order in which they are tried (see [`DeviceAllocator`](crate::DeviceAllocator)).
+/// order in which they are tried (see [`DeviceAllocator`](crate::DeviceAllocator)). What free blocks of the other size, or of
+/// a pool that lends, serve is no step: it counts among the requests only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LadderSteps {
     /// Requests that had to climb.
