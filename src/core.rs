@@ -18,6 +18,7 @@
 //! | `heap` | taking and giving back blocks: split, merge, stamp |
 //! | `apart` | free neighbours of different homes, merged once both are quiescent |
 //! | `wait` | blocks that other streams use |
+//! | `ended` | epochs that are over, and what they free |
 //! | `due` | which streams hold memory back that is to go, and waiting for them |
 //! | `place` | where a request goes when chunks are missing, and which chunks move |
 //! | `plan` | steps and outcomes |

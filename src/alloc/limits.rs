@@ -88,9 +88,10 @@ impl DeviceAllocator {
         let mut freed = 0;
         for id in self.chosen(device)? {
             if let Some(state) = self.used(id)? {
-                freed += state.empty(&self.caller(state), options)?;
+                let caller = self.caller(state);
+                freed += state.empty(&caller, options)?;
                 if options.wait {
-                    self.caller(state).settle_copies()?;
+                    caller.settle_copies()?;
                 }
                 self.watch(state, 2);
             }

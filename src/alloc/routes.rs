@@ -128,20 +128,13 @@ impl Table {
 
 /// Adds a number to one of the sets, or takes it out.
 fn change_set<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<u64>>, key: K, number: u64, add: bool) {
-    let set = sets.entry(key);
-    match set {
-        Entry::Occupied(mut set) => {
-            if add {
-                set.get_mut().insert(number);
-            } else {
-                set.get_mut().remove(&number);
-            }
-            if set.get().is_empty() {
-                set.remove();
-            }
+    if add {
+        sets.entry(key).or_default().insert(number);
+    } else if let Entry::Occupied(mut set) = sets.entry(key) {
+        set.get_mut().remove(&number);
+        if set.get().is_empty() {
+            set.remove();
         }
-        Entry::Vacant(place) if add => _ = place.insert(BTreeSet::from([number])),
-        Entry::Vacant(_) => {}
     }
 }
 

@@ -255,14 +255,20 @@ fn small_segments_are_not_looked_at_when_garbage_is_collected() {
     });
 }
 
+/// A pool with the tag "mine" beside so many others, each with a block.
+fn own_pool(others: u64) -> (Arc<DeviceAllocator>, PoolId) {
+    let (alloc, _) = plain("", 0);
+    let own = alloc.create_pool(0, PoolOptions::tagged("mine")).unwrap();
+    for pool in pools(&alloc, others).into_iter().chain([own]) {
+        alloc.allocate_in(pool, 3 * M, 0, Stream(0)).unwrap();
+    }
+    (alloc, own)
+}
+
 #[test]
 fn pools_sleep_and_wake_one_by_one_beside_many() {
     is_alone(|count| {
-        let (alloc, _) = plain("", 0);
-        let own = alloc.create_pool(0, PoolOptions::tagged("mine")).unwrap();
-        for pool in pools(&alloc, count).into_iter().chain([own]) {
-            alloc.allocate_in(pool, 3 * M, 0, Stream(0)).unwrap();
-        }
+        let (alloc, _) = own_pool(count);
         steps::count(|| {
             alloc.sleep(Some(0), &["mine"], SleepMode::Discard).unwrap();
             alloc.wake(Some(0), &["mine"]).unwrap();
@@ -273,11 +279,7 @@ fn pools_sleep_and_wake_one_by_one_beside_many() {
 #[test]
 fn a_pool_goes_back_to_a_checkpoint_beside_many() {
     is_alone(|count| {
-        let (alloc, _) = plain("", 0);
-        let own = alloc.create_pool(0, PoolOptions::tagged("mine")).unwrap();
-        for pool in pools(&alloc, count).into_iter().chain([own]) {
-            alloc.allocate_in(pool, 3 * M, 0, Stream(0)).unwrap();
-        }
+        let (alloc, own) = own_pool(count);
         steps::count(|| {
             let checkpoint = alloc.checkpoint(own).unwrap();
             alloc.restore(&checkpoint).unwrap()

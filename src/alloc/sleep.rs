@@ -357,12 +357,12 @@ impl Caller<'_> {
         }
         for &id in &users {
             let state = &core.streams[id as usize];
-            if state.alive && !state.lost && (state.broken || state.has_open_work()) {
+            if state.takes_waits() && (state.broken || state.has_open_work()) {
                 let step = core.wait_alone(id);
                 core = self.perform(core, step, &mut chore);
             }
         }
-        users.retain(|&id| !core.streams[id as usize].alive || core.streams[id as usize].lost);
+        users.retain(|&id| !core.streams[id as usize].takes_waits());
         let stuck: Vec<(u32, u32)> = users.iter().map(|&id| (id, core.close_epoch(id))).collect();
         // A graph runs on streams that nobody told, and uses blocks of any pool.
         let graphs = !pools.is_empty() && core.pools.any_fixed();

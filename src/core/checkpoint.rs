@@ -142,8 +142,8 @@ impl Core {
         };
         let mut untold: Vec<StreamId> = asked.iter().filter_map(is_untold).collect();
         untold.sort_unstable();
-        let there = |&&id: &&StreamId| self.streams[id as usize].alive && !self.streams[id as usize].lost;
-        match untold.iter().find(there) {
+        let takes_waits = |&&id: &&StreamId| self.streams[id as usize].takes_waits();
+        match untold.iter().find(takes_waits) {
             Some(&id) => Some(self.wait_alone(id)),
             None if untold.is_empty() || chore.captured => None,
             None => Some(self.wait_for_device_to_end(&untold)),

@@ -87,8 +87,7 @@ impl Core {
                 Err(error) => {
                     for (stream, _) in epochs {
                         // The epochs stay open in effect: the next event or wait ends them.
-                        self.streams[stream as usize].keep_open();
-                        self.active.insert(stream);
+                        self.keep_open(stream);
                     }
                     // While a graph is captured nobody may wait for the device: the request has to do without.
                     request.captured = error.is_captured();

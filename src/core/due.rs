@@ -92,13 +92,10 @@ impl Core {
             }
             due.first.pop_front();
         }
-        let able = |core: &Self, id: StreamId| {
-            let state = &core.streams[id as usize];
-            state.alive && !state.lost && !request.spared.contains(&id)
-        };
+        let takes_waits = |core: &Self, id: StreamId| core.streams[id as usize].takes_waits();
         while let Some(&(id, until)) = due.alone.front() {
             if !self.passed(id, until) {
-                if able(self, id) {
+                if takes_waits(self, id) && !request.spared.contains(&id) {
                     return Some(self.wait_alone(id));
                 }
                 due.last.push((id, until));
@@ -106,10 +103,7 @@ impl Core {
             due.alone.pop_front();
         }
         due.last.retain(|&(id, until)| !self.passed(id, until));
-        let by_device = |&(id, _): &(StreamId, u32)| {
-            let state = &self.streams[id as usize];
-            !state.alive || state.lost
-        };
-        if due.last.iter().any(by_device) { self.wait_for_device(None) } else { None }
+        let by_device = due.last.iter().any(|&(id, _)| !takes_waits(self, id));
+        if by_device { self.wait_for_device(None) } else { None }
     }
 }

@@ -21,15 +21,19 @@ impl Core {
             self.note_wait(self.streams[id as usize].handle);
             return self.end_all(vec![(id, epoch)]);
         }
-        self.active.insert(id);
-        let state = &mut self.streams[id as usize];
-        state.keep_open();
+        self.keep_open(id);
         if result.is_none() {
             return request.spared.push(id);
         }
-        state.lost = true;
+        self.streams[id as usize].lost = true;
         // The device may have been waited for before this was known.
         request.rung = request.rung.min(Rung::Waited);
+    }
+
+    /// The epoch of a stream that was closed for a wait stays open in effect, because nobody could wait.
+    pub(super) fn keep_open(&mut self, id: StreamId) {
+        self.active.insert(id);
+        self.streams[id as usize].keep_open();
     }
 
     /// Learns from the answer to events just recorded whether closing epochs early helps here.

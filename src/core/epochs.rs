@@ -422,7 +422,7 @@ impl Core {
         }
         let able = |&(id, _): &(StreamId, u64)| {
             let state = &self.streams[id as usize];
-            self.has_no_end(state) && state.alive && !state.lost && !request.spared.contains(&id)
+            self.has_no_end(state) && state.takes_waits() && !request.spared.contains(&id)
         };
         let (id, _) = held.into_iter().find(able)?;
         Some(self.wait_alone(id))
@@ -472,12 +472,13 @@ impl Core {
         state.has_open_work() || !self.transit.is_any_recording() && !state.passed(state.open - 1)
     }
 
-    /// Waits for the device where epochs that hold memory back, which can serve a request, cannot be ended in another way: those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be
-    /// the one of their streams.
+    /// Waits for the device where epochs that hold memory back, which can serve a request, cannot be ended in another way:
+    /// those of destroyed streams, and of streams that could not be waited for. All others can, and the device may not be the
+    /// one of their streams.
     pub(crate) fn wait_for_device(&mut self, request: Option<&Request>) -> Option<Step> {
         let is_stuck = |&id: &StreamId| {
             let state = &self.streams[id as usize];
-            self.has_no_end(state) && (!state.alive || state.lost)
+            self.has_no_end(state) && !state.takes_waits()
         };
         let holds = |&id: &StreamId| {
             // What stopped waiting because its stream waits on the device stays listed, and may be gone.

@@ -1,11 +1,16 @@
 //! Taking blocks from the free index and giving them back: split, merge, stamp.
 
+use smallvec::SmallVec;
+
 use super::Core;
 use super::block::{BlockId, NONE, State};
 use super::epochs::Ids;
 use super::pool::DEFAULT;
 use super::segment::{Class, Stamp};
-use super::stream::StreamId;
+use super::stream::{StreamId, StreamState};
+
+/// Other streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
+const STREAMS: usize = 64;
 
 impl Core {
     /// Whether no queued work of its home can touch the free block.
@@ -71,10 +76,8 @@ impl Core {
 
     /// Some streams other than this one that have free blocks of a class. Those that have none any more are met once for each
     /// time they got one.
-    fn others_with_free(&mut self, class: Class, stream: StreamId) -> Ids {
-        /// Streams looked at before giving up; the rest is left to the moving of chunks, and to `take_any`.
-        const STREAMS: usize = 64;
-        let (mut with, mut without) = (Ids::new(), Ids::new());
+    fn others_with_free(&mut self, class: Class, stream: StreamId) -> SmallVec<[StreamId; STREAMS]> {
+        let (mut with, mut without) = (SmallVec::new(), Ids::new());
         for other in self.homes_of(class) {
             match self.streams[other as usize].bins.get(class) {
                 _ if other == stream => {}
@@ -503,15 +506,21 @@ impl Core {
         }
     }
 
-    /// Notes that bytes were stamped with the open epoch of a stream.
+    /// Counts something that is stamped with the open epoch of a stream.
     #[inline]
-    pub(super) fn weigh(&mut self, id: StreamId, bytes: u64) {
+    pub(super) fn stamp_open(&mut self, id: StreamId) -> &mut StreamState {
         let state = &mut self.streams[id as usize];
         if state.stamped == 0 {
             self.active.insert(id);
         }
         state.stamped += 1;
-        state.stamped_bytes += bytes;
+        state
+    }
+
+    /// Notes that bytes were stamped with the open epoch of a stream.
+    #[inline]
+    pub(super) fn weigh(&mut self, id: StreamId, bytes: u64) {
+        self.stamp_open(id).stamped_bytes += bytes;
         if self.heaviest != id {
             let weight = self.streams[id as usize].stamped_bytes;
             if self.streams[self.heaviest as usize].stamped_bytes < weight {

@@ -109,10 +109,7 @@ impl Core {
                 if foreign {
                     // The stream waits on the device for the other: its own epochs cover that. The chunks have to say
                     // so, too, because an older stamp of the stream may hide what the other did before.
-                    let state = &mut self.streams[request.stream as usize];
-                    state.stamped += 1;
-                    let open = state.open;
-                    self.active.insert(request.stream);
+                    let open = self.stamp_open(request.stream).open;
                     (self.blocks[piece].home, self.blocks[piece].epoch) = (request.stream, open);
                     self.stamp(piece);
                 }

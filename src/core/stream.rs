@@ -243,6 +243,11 @@ impl StreamState {
         self.alive && (!self.broken || frees >= self.again.0)
     }
 
+    /// Whether the host can wait for it alone: otherwise only for the device.
+    pub(crate) fn takes_waits(&self) -> bool {
+        self.alive && !self.lost
+    }
+
     /// Notes that the driver refused to record an event on it. Each further refusal doubles the time to the next try: a
     /// device may be short of events for a moment, and a stream may be gone for good.
     pub(crate) fn refused_event(&mut self, frees: u64) {

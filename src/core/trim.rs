@@ -213,8 +213,7 @@ impl Core {
     fn idle_runs(&mut self, choice: Choice, wanted: u64) -> Vec<Run> {
         let mut found: Vec<(BlockId, u64, u64)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let own = self.listed_of(choice.pool, false);
-        let mut listed = self.listed_for(choice, &own, false);
+        let mut listed = self.listed_for(choice, false);
         while left > 0 && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
@@ -278,24 +277,14 @@ impl Core {
         on(start).chain(on(head).take_while(move |&id| id != start))
     }
 
-    /// The same of one pool, if one is given.
-    pub(super) fn listed_of(&self, pool: Option<PoolIndex>, classic: bool) -> Vec<BlockId> {
-        let mut own = pool.map_or_else(Vec::new, |pool| self.indexed_of(pool));
+    /// The same where a choice begins; of a pool that it names, found without a look at others.
+    pub(super) fn listed_for(&self, choice: Choice, classic: bool) -> impl Iterator<Item = BlockId> {
+        let mut own = choice.pool.map_or_else(Vec::new, |pool| self.indexed_of(pool));
         own.retain(|&id| self.blocks[id].listed && self.blocks[id].class.is_classic() == classic);
         own.sort_by_key(|&id| (self.blocks[id].freed, self.blocks[id].addr));
-        own
-    }
-
-    /// What [`listed`](Self::listed) gives where no pool is chosen; else its `own`.
-    pub(super) fn listed_for(
-        &self,
-        choice: Choice,
-        own: &[BlockId],
-        classic: bool,
-    ) -> impl Iterator<Item = BlockId> {
         let of_all = if choice.pool.is_some() { 0 } else { usize::MAX };
         let from = choice.from[usize::from(classic)];
-        own.iter().copied().chain(self.listed(from, classic).take(of_all))
+        own.into_iter().chain(self.listed(from, classic).take(of_all))
     }
 
     /// Whether the garbage collection threshold is about segments of a class.
@@ -312,8 +301,7 @@ impl Core {
         wanted: impl Fn(&Self, Class) -> bool,
     ) -> Vec<BlockId> {
         let (mut found, mut ids) = (0, Vec::new());
-        let own = self.listed_of(choice.pool, true);
-        let (mut listed, mut look) = (self.listed_for(choice, &own, true), choice.look);
+        let (mut listed, mut look) = (self.listed_for(choice, true), choice.look);
         while found < bytes && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;

@@ -56,9 +56,7 @@ impl Core {
                 return;
             }
             // From here on the waiter's own epochs cover what the others did.
-            (home, epoch) = (waiter, state.open);
-            self.streams[waiter as usize].stamped += 1;
-            self.active.insert(waiter);
+            (home, epoch) = (waiter, self.stamp_open(waiter).open);
         }
         self.waits.remove(&id);
         self.waiting_bytes -= self.blocks[id].len;

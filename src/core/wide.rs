@@ -98,8 +98,7 @@ impl Core {
         }
         let mut found: Vec<(BlockId, u64, u32)> = Vec::new();
         let (mut left, mut look) = (wanted, choice.look);
-        let own = self.listed_of(choice.pool, false);
-        let mut listed = self.listed_for(choice, &own, false);
+        let mut listed = self.listed_for(choice, false);
         while left > 0 && look > 0 {
             let Some(id) = listed.next() else { break };
             look -= 1;
